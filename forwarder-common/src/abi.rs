@@ -1,0 +1,189 @@
+//! What lies in BPF maps. A change here is a change of the contract between two programs.
+//!
+//! Addresses are octets in network order; every other number has the byte order of the host.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::verdict::{Reason, SLOTS};
+
+/// Goes up with every change of this module or of [`Reason`]'s codes.
+pub const ABI_VERSION: u32 = 1;
+
+/// Interfaces at once, on which the programs run or by which routes leave.
+pub const INTERFACES_MAX: u32 = 256;
+/// Slots for the counters of interfaces; slot 0 takes what no interface can be charged with.
+pub const COUNTER_SLOTS_MAX: u32 = INTERFACES_MAX + 1;
+/// Default capacities of the FIB; options of the daemon override them at load.
+pub const ROUTES4_MAX: u32 = 1 << 20;
+pub const ROUTES6_MAX: u32 = 1 << 18;
+/// Local addresses a family, broadcast addresses included.
+pub const LOCALS_MAX: u32 = 1 << 14;
+/// Route ids: sets of next hops, not prefixes. 15 bits, as the compact FIB will hold them.
+pub const ROUTE_IDS_MAX: u32 = 1 << 15;
+pub const ADJACENCIES_MAX: u32 = 1 << 16;
+/// Steering buckets; a power of two.
+pub const STEERING_BUCKETS: u32 = 1024;
+/// The bound of `CPUS` in the object; the daemon lowers it to the possible CPUs.
+pub const CPUS_MAX: u32 = 4096;
+
+/// Names of programs and maps in the object.
+pub mod name {
+    pub const INGRESS: &str = "ingress";
+    pub const WORKER: &str = "worker";
+
+    pub const FIB4: &str = "FIB4";
+    pub const FIB6: &str = "FIB6";
+    pub const LOCALS4: &str = "LOCALS4";
+    pub const ROUTES: &str = "ROUTES";
+    pub const ADJACENCIES: &str = "ADJACENCIES";
+    pub const INTERFACES: &str = "INTERFACES";
+    pub const STEERING: &str = "STEERING";
+    pub const LEASE: &str = "LEASE";
+    pub const CPUS: &str = "CPUS";
+    pub const PORTS: &str = "PORTS";
+    pub const COUNTERS: &str = "COUNTERS";
+    pub const WORKER_COUNTERS: &str = "WORKER_COUNTERS";
+    pub const ROUTE_COUNTERS: &str = "ROUTE_COUNTERS";
+
+    /// Load-time constants.
+    pub const STEER: &str = "STEER";
+    pub const COUNT_ROUTES: &str = "COUNT_ROUTES";
+}
+
+/// Names a set of next hops: what a prefix maps to, and the index into `ROUTES`.
+pub type RouteId = u32;
+/// A prefix that we cannot forward for, though the kernel can.
+pub const ROUTE_PUNT: RouteId = 0;
+/// A prefix of the local table.
+pub const ROUTE_LOCAL: RouteId = 1;
+/// The first id for sets of next hops.
+pub const ROUTE_IDS_FIRST: RouteId = 2;
+
+/// The index of no adjacency.
+pub const ADJACENCY_NONE: u32 = 0;
+
+/// Where a route goes on one CPU: written and read as one aligned 8-byte word.
+///
+/// Low half: index into `ADJACENCIES`. Where that is [`ADJACENCY_NONE`], the high half is the code
+/// of the [`Reason`] why nothing can be forwarded. Otherwise the high half is zero; the compact FIB
+/// will put the size of a bucket range there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(transparent)]
+pub struct RouteWord(u64);
+
+impl RouteWord {
+    #[inline(always)]
+    pub const fn via(adjacency: u32) -> Self {
+        Self(adjacency as u64)
+    }
+
+    #[inline(always)]
+    pub const fn unusable(reason: Reason) -> Self {
+        Self((reason as u64) << 32)
+    }
+
+    /// The adjacency's index, or the reason why there is none.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
+    pub const fn resolve(self) -> Result<u32, Reason> {
+        let adjacency = self.0 as u32;
+        if adjacency != ADJACENCY_NONE {
+            return Ok(adjacency);
+        }
+        match Reason::from_code((self.0 >> 32) as u32) {
+            Some(reason) => Err(reason),
+            None => Err(Reason::Punt),
+        }
+    }
+}
+
+/// How a frame leaves: by which port, and with which Ethernet header. Immutable while referenced.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
+#[repr(C)]
+pub struct Adjacency {
+    /// Interface index of the egress, and its key in `PORTS`.
+    pub port: u32,
+    /// Longest IP packet, in bytes.
+    pub mtu: u32,
+    pub destination_mac: [u8; 6],
+    pub source_mac: [u8; 6],
+    /// [`ADJACENCY_FRAGS`] or zero.
+    pub flags: u32,
+}
+
+/// The egress can send frames that span several buffers (`NDO_XMIT_SG`).
+pub const ADJACENCY_FRAGS: u32 = 1;
+
+/// An interface on which the programs run. Key: interface index.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
+#[repr(C)]
+pub struct Interface {
+    /// Index into `COUNTERS` and `WORKER_COUNTERS`, below [`COUNTER_SLOTS_MAX`].
+    pub slot: u32,
+    pub mac: [u8; 6],
+    pub padding: [u8; 2],
+}
+
+/// Frames and their bytes, from the Ethernet header to the end of the frame.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
+#[repr(C)]
+pub struct Counter {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// What one CPU counted for one interface, indexed by slot (see [`crate::verdict`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(transparent)]
+pub struct InterfaceCounters(pub [Counter; SLOTS as usize]);
+
+const _: () = {
+    assert!(size_of::<RouteWord>() == 8);
+    assert!(size_of::<Adjacency>() == 24 && align_of::<Adjacency>() == 4);
+    assert!(size_of::<Interface>() == 12);
+    assert!(size_of::<InterfaceCounters>() == 16 * SLOTS as usize);
+    // The kernel's limit for an element of a per-CPU array.
+    assert!(size_of::<InterfaceCounters>() <= 32 << 10);
+    assert!(STEERING_BUCKETS.is_power_of_two());
+};
+
+#[cfg(feature = "user")]
+mod pod {
+    use super::{Adjacency, Counter, Interface, InterfaceCounters, RouteWord};
+
+    // SAFETY: `IntoBytes` proves that there is no padding, `FromBytes` that any bytes are a value.
+    unsafe impl aya::Pod for RouteWord {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for Adjacency {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for Interface {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for Counter {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for InterfaceCounters {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_word_gives_back_what_went_in() {
+        assert_eq!(RouteWord::via(7).resolve(), Ok(7));
+        assert_eq!(RouteWord::via(u32::MAX).resolve(), Ok(u32::MAX));
+        for reason in Reason::ALL {
+            assert_eq!(RouteWord::unusable(reason).resolve(), Err(reason));
+        }
+    }
+
+    #[test]
+    fn a_word_with_a_reason_of_a_newer_daemon_is_a_punt() {
+        assert_eq!(RouteWord(u64::from(u32::MAX) << 32).resolve(), Err(Reason::Punt));
+    }
+}

@@ -1,0 +1,1 @@
+//! The control socket: framing, protocol, server and client.

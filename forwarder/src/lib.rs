@@ -1,0 +1,17 @@
+//! The forwarder's user space: the daemon that loads the programs and fills their maps, and the
+//! command line that talks to it.
+//!
+//! A route walks: [`cli`] → [`control`] (socket) → [`engine`] (the one owner of all maps), or
+//! kernel → [`netlink`] → [`engine`]; there [`rib`] holds what is wanted, [`reconcile`] compares
+//! it with what is installed, and [`dataplane`], the only code that names aya, writes the maps.
+
+pub mod cli;
+pub mod config;
+pub mod control;
+pub mod engine;
+pub mod metrics;
+pub mod netlink;
+pub mod prefix;
+pub mod preflight;
+pub mod route;
+pub mod snapshot;

@@ -1,0 +1,135 @@
+//! Prefixes whose host bits are zero.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// An IPv4 or IPv6 prefix without host bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Prefix(IpNet);
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixError {
+    #[error(
+        "'{0}' is not a prefix: write ADDRESS/LENGTH, for example 198.18.2.0/24 or 2001:db8::/32"
+    )]
+    Malformed(String),
+    #[error("'{given}' has host bits set: the prefix is {corrected}")]
+    HostBits { given: String, corrected: Prefix },
+}
+
+impl Prefix {
+    /// # Errors
+    ///
+    /// Refuses host bits, and names the prefix without them.
+    pub fn new(net: IpNet) -> Result<Self, PrefixError> {
+        if net == net.trunc() {
+            Ok(Self(net))
+        } else {
+            let corrected = Self(net.trunc());
+            Err(PrefixError::HostBits { given: net.to_string(), corrected })
+        }
+    }
+
+    /// The prefix of this address alone: /32 or /128.
+    pub fn host(address: IpAddr) -> Self {
+        Self(IpNet::from(address))
+    }
+
+    pub fn address(&self) -> IpAddr {
+        self.0.network()
+    }
+
+    pub fn len(&self) -> u8 {
+        self.0.prefix_len()
+    }
+
+    pub fn is_ipv4(&self) -> bool {
+        matches!(self.0, IpNet::V4(_))
+    }
+
+    /// Whether it is 0.0.0.0/0 or ::/0.
+    pub fn is_default(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address)
+    }
+
+    /// Whether `other` is this prefix or a longer one below it.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.0.contains(&other.0)
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// As iproute2 reads it: an address alone is a host prefix; `default` is left to the caller, who
+/// knows the family.
+impl FromStr for Prefix {
+    type Err = PrefixError;
+
+    fn from_str(text: &str) -> Result<Self, PrefixError> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::host(address));
+        }
+        let net = text.parse().map_err(|_| PrefixError::Malformed(text.to_owned()))?;
+        Self::new(net)
+    }
+}
+
+impl TryFrom<String> for Prefix {
+    type Error = PrefixError;
+
+    fn try_from(text: String) -> Result<Self, PrefixError> {
+        text.parse()
+    }
+}
+
+impl From<Prefix> for String {
+    fn from(prefix: Prefix) -> Self {
+        prefix.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_bits_are_refused_and_the_prefix_is_named() {
+        let error = "198.18.2.7/24".parse::<Prefix>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "'198.18.2.7/24' has host bits set: the prefix is 198.18.2.0/24"
+        );
+        let error = "2001:db8::1/64".parse::<Prefix>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "'2001:db8::1/64' has host bits set: the prefix is 2001:db8::/64"
+        );
+    }
+
+    #[test]
+    fn what_is_no_prefix_is_named() {
+        for text in
+            ["", "x", "198.18.2.0/33", "198.18.2/24", "2001:db8::/129", "1.2.3.4/-1", "198.18.2.0/"]
+        {
+            let error = text.parse::<Prefix>().unwrap_err();
+            assert_eq!(error, PrefixError::Malformed(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_address_alone_is_a_host_prefix() {
+        assert_eq!("198.18.2.7".parse::<Prefix>().unwrap().len(), 32);
+        assert_eq!("2001:db8::7".parse::<Prefix>().unwrap().len(), 128);
+    }
+}
