@@ -1,1 +1,24 @@
+//! The lab: hosts and links that exist only in network namespaces, frames and an oracle for them,
+//! and the real forwarder in the middle. Tests and the demo are written with it.
+//!
+//! Reading order: a [`netns::Namespace`] becomes a [`host::Host`], [`link`] connects hosts, [`lab`]
+//! lays out the usual ones around a router. [`wire`] sends and receives [`frame`]s there, and
+//! [`daemon`] runs the forwarder. Nothing here has a name on the machine: whatever happens to the
+//! process, the lab is gone with it.
 
+#![allow(clippy::missing_panics_doc, reason = "in a test that is how things end")]
+#![allow(clippy::return_self_not_must_use, reason = "every step of every builder would carry it")]
+
+pub mod daemon;
+pub mod frame;
+pub mod host;
+pub mod kernel;
+pub mod lab;
+pub mod link;
+pub mod netns;
+pub mod offload;
+pub mod process;
+pub mod skip;
+pub mod stats;
+pub mod wait;
+pub mod wire;

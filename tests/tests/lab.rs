@@ -1,0 +1,200 @@
+//! The lab itself, before any forwarder is in it: Linux does the forwarding, and the oracle must
+//! agree with it byte by byte.
+
+use std::{env, process::Command, time::Duration};
+
+use forwarder_tests::{
+    frame::{ECHO_REPLY4, ECHO_REPLY6, Frame, Packet, Transport},
+    host::Host,
+    kernel::Forwarded,
+    lab::{Lab, host_mac, host4, router_mac},
+    link::{End, connect},
+    netns::Namespace,
+    process::Process,
+    require, skip,
+    wait::wait_until,
+};
+use nix::sys::signal::Signal;
+
+const SOON: Duration = Duration::from_secs(5);
+
+fn any(_: &[u8]) -> bool {
+    true
+}
+
+#[test]
+fn what_linux_forwards_is_what_the_oracle_expects() {
+    require!(skip::lab());
+    let lab = Lab::router().static_neighbours().build().unwrap();
+    let (a, b) = (lab.a().wire("eth0").unwrap(), lab.b().wire("eth0").unwrap());
+    let frames = [Lab::frame4(0, 1), Lab::frame6(0, 1)].map(|frame| {
+        [
+            frame.clone().udp(1000, 2000).payload(b"a datagram"),
+            frame.clone().udp(1000, 2000).payload(b"padded").padding(30),
+            frame.clone().tcp(1000, 2000, 2).ttl(2),
+            frame.clone().echo(7, 8).payload(b"odd"),
+            frame.clone().udp(1000, 2000).fragment(0, true).payload(&[1; 16]),
+            frame.udp(1000, 2000).fragment(3, false).payload(&[2; 16]),
+        ]
+    });
+    for frame in frames.as_flattened() {
+        a.send(&frame.bytes()).unwrap();
+        let received = b.collect(1, SOON, any).unwrap();
+        assert_eq!(received, [Lab::forwarded(frame, 1)], "{frame:?}");
+    }
+    let expected = Forwarded { v4: frames[0].len() as u64, v6: frames[1].len() as u64 };
+    // B answers echo requests and what is sent to ports where nobody listens.
+    let forwarded = Forwarded::of(&lab.router).unwrap();
+    assert!(forwarded.v4 >= expected.v4 && forwarded.v6 >= expected.v6, "{forwarded:?}");
+}
+
+#[test]
+fn every_frame_is_counted_and_none_comes_unasked() {
+    require!(skip::lab());
+    let lab = Lab::router().links(3).static_neighbours().build().unwrap();
+    let (a, c) = (lab.a().wire("eth0").unwrap(), lab.hosts[2].wire("eth0").unwrap());
+    let silent = lab.b().wire("eth0").unwrap();
+    let before = Forwarded::of(&lab.router).unwrap();
+    // To a protocol that nobody has, so that nobody answers but with an error, in IPv4 alone.
+    let frames: Vec<_> = (0..500_u16)
+        .map(|number| Lab::frame6(0, 2).raw(59).payload(&number.to_be_bytes()).bytes())
+        .collect();
+    let received = a.stream(&frames, &c, SOON, any).unwrap();
+    let numbers: Vec<_> = received.iter().map(|frame| &frame[frame.len() - 2..]).collect();
+    assert_eq!(numbers, frames.iter().map(|frame| &frame[frame.len() - 2..]).collect::<Vec<_>>());
+    assert_eq!(Forwarded::of(&lab.router).unwrap().since(before), Forwarded { v4: 0, v6: 500 });
+    assert_eq!(c.arrived(any).unwrap(), [[0; 0]; 0]);
+    assert_eq!(silent.arrived(any).unwrap(), [[0; 0]; 0]);
+}
+
+#[test]
+fn hosts_find_each_other_and_answer() {
+    require!(skip::lab());
+    let lab = Lab::router().ifindex(1, 1070).mtu(1, 1400).build().unwrap();
+    assert!(lab.router.ip("link show eth1").unwrap().starts_with("1070: eth1@"));
+    let a = lab.a().wire("eth0").unwrap();
+    for (frame, reply) in [(Lab::frame4(0, 1), ECHO_REPLY4), (Lab::frame6(0, 1), ECHO_REPLY6)] {
+        a.send(&frame.echo(7, 9).payload(b"hello").bytes()).unwrap();
+        let answer = a
+            .collect(1, SOON, |frame| {
+                let packet = Packet::of_frame(frame).ok();
+                packet.is_some_and(|packet| packet.icmp().is_some_and(|icmp| icmp.kind == reply))
+            })
+            .unwrap();
+        let packet = Packet::of_frame(&answer[0]).unwrap();
+        assert_eq!(packet.problems(), [""; 0]);
+        assert_eq!((packet.source_mac, packet.destination_mac), (router_mac(0), host_mac(0)));
+        assert_eq!((packet.ttl, packet.icmp().unwrap().word), (63, 7 << 16 | 9));
+        assert!(packet.ends_with(b"hello"));
+    }
+}
+
+#[test]
+fn a_router_that_does_not_forward_does_not() {
+    require!(skip::lab());
+    let lab = Lab::router().forwarding(false).static_neighbours().build().unwrap();
+    let (a, b) = (lab.a().wire("eth0").unwrap(), lab.b().wire("eth0").unwrap());
+    for frame in [Lab::frame4(0, 1), Lab::frame6(0, 1)] {
+        a.send(&frame.udp(1, 2).bytes()).unwrap();
+    }
+    // The router itself answers: by then it has seen what came before.
+    let frame = Frame::ipv4(host4(0), [198, 18, 1, 1].into()).macs(host_mac(0), router_mac(0));
+    a.send(&frame.echo(1, 1).bytes()).unwrap();
+    a.collect(1, SOON, |frame| Packet::of_frame(frame).is_ok_and(|packet| packet.icmp().is_some()))
+        .unwrap();
+    assert_eq!(b.arrived(any).unwrap(), [[0; 0]; 0]);
+    assert_eq!(Forwarded::of(&lab.router).unwrap(), Forwarded::default());
+}
+
+#[test]
+fn a_wire_brings_frames_as_they_were_sent() {
+    require!(skip::lab());
+    let (one, other) = (Host::new("one").unwrap(), Host::new("other").unwrap());
+    let end = |host| End::new(host, "eth0", host_mac(0)).mtu(9000).redirect_target();
+    connect(&end(&one), &end(&other)).unwrap();
+    let (near, far) = (one.wire("eth0").unwrap(), other.wire("eth0").unwrap());
+    let plain = Frame::ipv4([1, 2, 3, 4].into(), [5, 6, 7, 8].into()).udp(1, 2);
+    let segment = |number: u8| {
+        let sequence = u32::from(number) * 100;
+        let mut segment = plain.clone().tcp(1, 2, 16).payload(&[number; 100]);
+        if let Transport::Tcp { sequence: field, .. } = &mut segment.transport {
+            *field = sequence;
+        }
+        segment.bytes()
+    };
+    let frames = [
+        plain.clone().vlan(5).bytes(),
+        plain.clone().vlan(6).vlan(7).padding(3).bytes(),
+        plain.clone().ip_length(9000).bytes(),
+        plain.clone().v4(|ip| ip.checksum = Some(0xdead)).bytes(),
+        [[0xff_u8; 12].as_slice(), &[0x12, 0x34, 0x56]].concat(),
+        // Linux would like to merge these.
+        segment(1),
+        segment(2),
+    ];
+    assert_eq!(near.stream(&frames, &far, SOON, any).unwrap(), frames);
+    assert_eq!(near.arrived(any).unwrap(), [[0; 0]; 0], "what was sent is not received");
+}
+
+#[test]
+fn a_process_ends_with_the_thread_that_started_it() {
+    require!(skip::lab());
+    let pid = std::thread::spawn(|| {
+        let mut command = Namespace::new().unwrap().command("sleep");
+        command.arg("1000");
+        let process = Process::spawn(command, Signal::SIGTERM).unwrap();
+        let pid = process.pid();
+        std::mem::forget(process);
+        pid
+    })
+    .join()
+    .unwrap();
+    wait_until("the process to be dead", SOON, || Ok((!is_running(pid)).then_some(()))).unwrap();
+}
+
+/// The test below runs this in a process of its own, and kills it.
+#[test]
+#[ignore = "part of another test"]
+fn lab_of_a_process_that_will_be_killed() {
+    let Ok(namespace) = env::var("LAB_TEST_NAMESPACE") else { return };
+    let lab = Lab::router().build().unwrap();
+    let namespace = Namespace::open(namespace.as_ref()).unwrap();
+    let witness = Host { name: "witness".into(), namespace };
+    let end = |host, interface| End::new(host, interface, host_mac(9));
+    connect(&end(&lab.router, "eth9"), &end(&witness, "eth0")).unwrap();
+    let mut command = lab.router.command("sleep");
+    command.arg("1000");
+    let process = Process::spawn(command, Signal::SIGTERM).unwrap();
+    println!("asleep: {}", process.pid());
+    std::thread::sleep(Duration::from_secs(1000));
+}
+
+#[test]
+fn nothing_is_left_of_a_lab_after_kill_9() {
+    require!(skip::lab());
+    let witness = Host::new("witness").unwrap();
+    let mut command = Command::new(env::current_exe().unwrap());
+    command
+        .args(["--ignored", "--exact", "--nocapture", "lab_of_a_process_that_will_be_killed"])
+        .env("LAB_TEST_NAMESPACE", witness.namespace.path());
+    let process = Process::spawn(command, Signal::SIGKILL).unwrap();
+    let sleeper: u32 = wait_until("the lab", Duration::from_secs(20), || {
+        let stdout = process.stdout();
+        let line = stdout.lines().find_map(|line| line.split_once("asleep: "));
+        Ok(line.map(|(_, pid)| pid.parse().unwrap()))
+    })
+    .unwrap();
+    assert!(is_running(sleeper));
+    assert!(witness.ip("link show eth0").is_ok());
+    process.signal(Signal::SIGKILL).unwrap();
+    wait_until("its child to be dead", SOON, || Ok((!is_running(sleeper)).then_some(()))).unwrap();
+    // The link has an end in the killed one's router: it goes when that namespace goes.
+    let gone = || Ok(witness.ip("link show eth0").is_err().then_some(()));
+    wait_until("its namespaces to be gone", Duration::from_secs(20), gone).unwrap();
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // A zombie has ended, though nobody has asked.
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
+}
