@@ -54,15 +54,19 @@ pub struct Daemon {
 }
 
 impl Forwarder {
-    /// One with a name and a folder of its own, and with nothing in it yet.
+    /// The one under test, with a name and a folder of its own, and with nothing in it yet.
     pub fn new(host: &Host) -> Result<Self> {
         static SWEEP: Once = Once::new();
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         SWEEP.call_once(|| sweep(host));
         let name = format!("{PREFIX}{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        Self::named(host, binary(), name)
+    }
+
+    pub fn named(host: &Host, binary: PathBuf, name: String) -> Result<Self> {
         let run_dir = env::temp_dir().join(&name);
         fs::create_dir(&run_dir).with_context(|| format!("make {}", run_dir.display()))?;
-        Ok(Self { host: host.clone(), binary: binary(), name, run_dir })
+        Ok(Self { host: host.clone(), binary, name, run_dir })
     }
 
     pub fn name(&self) -> &str {

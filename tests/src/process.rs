@@ -56,6 +56,11 @@ pub fn output(command: Command, timeout: Duration) -> Result<String> {
     Ok(finished.stdout)
 }
 
+/// The exit code, or 128 + the signal that ended it, as shells say it.
+pub fn code(status: ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+}
+
 /// Has the kernel send this signal to the child as soon as the thread that spawned it is gone.
 pub fn die_with_us(command: &mut Command, signal: Signal) {
     let parent = getpid();
@@ -128,9 +133,9 @@ impl Drop for Process {
 }
 
 impl Finished {
-    /// The exit code, or 128 + the signal that ended it, as shells say it.
+    /// See [`code`].
     pub fn code(&self) -> i32 {
-        self.status.code().or(self.status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
+        code(self.status)
     }
 }
 

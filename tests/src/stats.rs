@@ -48,6 +48,12 @@ impl Stats {
     pub fn redirected(&self) -> u64 {
         self.interfaces.iter().map(Interface::redirected).sum()
     }
+
+    /// Likewise on one CPU.
+    pub fn redirected_on(&self, cpu: u32) -> u64 {
+        let programs = self.interfaces.iter().flat_map(|it| [&it.ingress, &it.worker]);
+        programs.map(|cpus| cpus[cpu as usize].redirected().packets).sum()
+    }
 }
 
 impl Interface {
