@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use forwarder_tests::netns::Namespace;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -59,7 +59,7 @@ impl Pinger {
         let mut answer = vec![0; request.len() + 1];
         let length = (&self.socket)
             .read(&mut answer)
-            .with_context(|| format!("no answer from {}", self.destination))?;
+            .map_err(|_| anyhow!("no answer from {} in {TIMEOUT:?}", self.destination))?;
         // From the sequence number on it must come back as it was sent.
         ensure!(answer[6..length] == request[6..], "a wrong answer from {}", self.destination);
         Ok(start.elapsed())

@@ -1,7 +1,7 @@
 //! The lab itself, before any forwarder is in it: Linux does the forwarding, and the oracle must
 //! agree with it byte by byte.
 
-use std::{env, process::Command, time::Duration};
+use std::{env, fs, path::PathBuf, process::Command, time::Duration};
 
 use forwarder_tests::{
     frame::{ECHO_REPLY4, ECHO_REPLY6, Frame, Packet, Transport},
@@ -10,7 +10,7 @@ use forwarder_tests::{
     lab::{Lab, host_mac, host4, router_mac},
     link::{End, connect},
     netns::Namespace,
-    process::Process,
+    process::{Finished, Process},
     require, skip,
     wait::wait_until,
 };
@@ -193,8 +193,51 @@ fn nothing_is_left_of_a_lab_after_kill_9() {
     wait_until("its namespaces to be gone", Duration::from_secs(20), gone).unwrap();
 }
 
+#[test]
+fn the_shell_of_a_lab_sees_the_router_and_reaches_its_hosts() {
+    require!(skip::lab());
+    let script = "ls /sys/class/net; cat /sys/class/net/eth0/address; ip -br link show eth1;
+        forwarder-lab ping 2001:db8:2::2 -c 1; forwarder-lab on B ip -br address; exit 7";
+    let process = Process::spawn(room("lab", &["bash", "-c", script]), Signal::SIGKILL).unwrap();
+    let finished = process.finish(Duration::from_secs(20)).unwrap();
+    let Finished { stdout, stderr, .. } = &finished;
+    assert!(stdout.starts_with("eth0\neth1\nlo\n02:00:00:00:01:01\neth1@"), "{stdout}{stderr}");
+    assert!(stdout.contains("64 bytes from 2001:db8:2::2: seq=1 "), "{stdout}{stderr}");
+    assert!(stdout.contains(" 198.18.2.2/24 2001:db8:2::2/64 "), "{stdout}{stderr}");
+    assert_eq!(finished.code(), 7, "{stderr}");
+}
+
+#[test]
+fn nothing_is_left_of_a_room_after_kill_9() {
+    require!(skip::lab());
+    let script = "sleep 1000 & readlink /proc/self/ns/pid; wait";
+    let process = Process::spawn(room("lab", &["bash", "-c", script]), Signal::SIGKILL).unwrap();
+    let namespace = wait_until("the room", Duration::from_secs(20), || {
+        Ok(process.stdout().lines().next().map(String::from))
+    })
+    .unwrap();
+    assert_eq!(processes_in(&namespace).len(), 3, "the lab, bash, and sleep");
+    process.signal(Signal::SIGKILL).unwrap();
+    let gone = || Ok(processes_in(&namespace).is_empty().then_some(()));
+    wait_until("the room to be empty", SOON, gone).unwrap();
+}
+
+fn room(verb: &str, command: &[&str]) -> Command {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_forwarder-lab"));
+    lab.args([verb, "--forwarder", "/bin/true", "--"]).args(command);
+    lab
+}
+
+/// Of a PID namespace, as /proc names it.
+fn processes_in(namespace: &str) -> Vec<PathBuf> {
+    let inside = |process: &PathBuf| {
+        fs::read_link(process.join("ns/pid")).is_ok_and(|it| it.as_os_str() == namespace)
+    };
+    fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path()).filter(inside).collect()
+}
+
 fn is_running(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     // A zombie has ended, though nobody has asked.
     stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
