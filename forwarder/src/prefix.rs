@@ -42,6 +42,7 @@ impl Prefix {
         self.0.network()
     }
 
+    #[expect(clippy::len_without_is_empty, reason = "a prefix of length 0 holds everything")]
     pub fn len(&self) -> u8 {
         self.0.prefix_len()
     }
