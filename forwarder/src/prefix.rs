@@ -72,6 +72,7 @@ impl Prefix {
         self.0.network()
     }
 
+    #[expect(clippy::len_without_is_empty, reason = "its bits; no prefix is empty")]
     pub fn len(&self) -> u8 {
         self.0.prefix_len()
     }

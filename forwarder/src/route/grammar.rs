@@ -333,4 +333,4 @@ fn why_unsupported(word: &str) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
