@@ -16,9 +16,10 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use socket2::SockRef;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Mutex,
+    sync::{Mutex, Semaphore},
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -90,16 +91,22 @@ pub async fn serve(
     let served = router(endpoint);
     let refused = Router::new().fallback(async || Unavailable::TooMany);
     let mut connections = JoinSet::new();
-    let connections_max = limits.connections_max + limits.refusals_max;
+    let sockets_max = limits.connections_max + limits.refusals_max;
+    let places = Arc::new(Semaphore::new(limits.connections_max));
     loop {
         let stream = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             Some(_) = connections.join_next() => continue,
-            (stream, _) = Listener::accept(&mut listener), if connections.len() < connections_max => stream,
+            (stream, _) = Listener::accept(&mut listener), if connections.len() < sockets_max => stream,
         };
-        let router = if connections.len() < limits.connections_max { &served } else { &refused };
-        connections.spawn(serve_connection(stream, router.clone(), limits, shutdown.clone()));
+        let place = places.clone().try_acquire_owned().ok();
+        let router = if place.is_some() { served.clone() } else { refused.clone() };
+        let shutdown = shutdown.clone();
+        connections.spawn(async move {
+            serve_connection(stream, router, limits, shutdown).await;
+            drop(place);
+        });
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -115,6 +122,9 @@ async fn serve_connection(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
+    // What was written to a client that does not read stays in the kernel after the close: not
+    // forever.
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.connection_timeout));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
