@@ -1,1 +1,3 @@
 //! The command line: what can be typed.
+
+pub mod stats;
