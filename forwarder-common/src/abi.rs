@@ -85,15 +85,12 @@ impl RouteWord {
     /// The adjacency's index, or the reason why there is none.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
-    pub const fn resolve(self) -> Result<u32, Reason> {
+    pub fn resolve(self) -> Result<u32, Reason> {
         let adjacency = self.0 as u32;
         if adjacency != ADJACENCY_NONE {
             return Ok(adjacency);
         }
-        match Reason::from_code((self.0 >> 32) as u32) {
-            Some(reason) => Err(reason),
-            None => Err(Reason::Punt),
-        }
+        Err(Reason::from_code((self.0 >> 32) as u32).unwrap_or(Reason::Punt))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Every way the walk can end. One [`Reason`] is one counter slot, one metric label, one sentence.
 
+use crate::abi::RouteId;
+
 /// What is to become of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was rewritten and leaves by the port with this interface index.
-    Redirect { port: u32 },
+    /// It was rewritten and leaves by the port with this interface index, along this route.
+    Redirect { port: u32, route: RouteId },
     /// It goes, unchanged, to this CPU, which walks it again.
     Steer { cpu: u32 },
     /// It goes up to the kernel's stack, unchanged.
@@ -36,6 +38,13 @@ macro_rules! reasons {
             /// The value of the label `reason` in metrics, and the key in JSON.
             pub const fn label(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
+            }
+
+            /// The reason with this code, as found in a map.
+            #[inline(always)]
+            pub const fn from_code(code: u32) -> Option<Self> {
+                // No table: the verifier would not follow an index into it.
+                match code { $($code => Some(Self::$name),)* _ => None }
             }
 
             /// What it means, and what to do where something can be done.
@@ -93,12 +102,6 @@ impl Reason {
     #[inline(always)]
     pub const fn slot(self) -> u32 {
         SLOT_REASONS + self as u32
-    }
-
-    /// The reason with this code, as found in a map.
-    #[inline(always)]
-    pub const fn from_code(code: u32) -> Option<Self> {
-        if (code as usize) < Self::ALL.len() { Some(Self::ALL[code as usize]) } else { None }
     }
 }
 

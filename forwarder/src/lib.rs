@@ -8,10 +8,16 @@
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod dataplane;
 pub mod engine;
+pub mod ids;
 pub mod metrics;
 pub mod netlink;
+pub mod next_hop;
 pub mod prefix;
 pub mod preflight;
+pub mod reconcile;
+pub mod rib;
 pub mod route;
+pub mod routing;
 pub mod snapshot;

@@ -1,8 +1,8 @@
-//! Prefixes whose host bits are zero.
+//! Prefixes whose host bits are zero, and address families.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 /// An IPv4 or IPv6 prefix without host bits.
@@ -18,6 +18,36 @@ pub enum PrefixError {
     Malformed(String),
     #[error("'{given}' has host bits set: the prefix is {corrected}")]
     HostBits { given: String, corrected: Prefix },
+}
+
+/// An address family, named as iproute2 names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    Inet,
+    Inet6,
+}
+
+impl Family {
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::Inet } else { Self::Inet6 }
+    }
+
+    /// The word before an address: `via inet6 2001:db8::1`.
+    pub fn keyword(self) -> &'static str {
+        match self {
+            Self::Inet => "inet",
+            Self::Inet6 => "inet6",
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inet => "IPv4",
+            Self::Inet6 => "IPv6",
+        })
+    }
 }
 
 impl Prefix {
@@ -42,6 +72,7 @@ impl Prefix {
         self.0.network()
     }
 
+    #[expect(clippy::len_without_is_empty, reason = "its bits; no prefix is empty")]
     pub fn len(&self) -> u8 {
         self.0.prefix_len()
     }
@@ -50,9 +81,26 @@ impl Prefix {
         matches!(self.0, IpNet::V4(_))
     }
 
+    pub fn family(&self) -> Family {
+        if self.is_ipv4() { Family::Inet } else { Family::Inet6 }
+    }
+
+    /// 0.0.0.0/0 or ::/0.
+    pub fn default_of(family: Family) -> Self {
+        Self(match family {
+            Family::Inet => IpNet::V4(Ipv4Net::default()),
+            Family::Inet6 => IpNet::V6(Ipv6Net::default()),
+        })
+    }
+
     /// Whether it is 0.0.0.0/0 or ::/0.
     pub fn is_default(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether it is one address: /32 or /128.
+    pub fn is_host(&self) -> bool {
+        self.0.prefix_len() == self.0.max_prefix_len()
     }
 
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -125,6 +173,13 @@ mod tests {
             let error = text.parse::<Prefix>().unwrap_err();
             assert_eq!(error, PrefixError::Malformed(text.to_owned()));
         }
+    }
+
+    #[test]
+    fn the_default_prefixes_have_length_zero() {
+        assert_eq!(Prefix::default_of(Family::Inet).to_string(), "0.0.0.0/0");
+        assert_eq!(Prefix::default_of(Family::Inet6).to_string(), "::/0");
+        assert!(Prefix::default_of(Family::Inet6).is_default());
     }
 
     #[test]

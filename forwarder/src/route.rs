@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::prefix::Prefix;
 
+pub mod grammar;
+mod text;
+
 /// Where a route's packets go next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NextHop {

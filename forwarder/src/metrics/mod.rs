@@ -1,1 +1,6 @@
 //! The Prometheus endpoint.
+
+pub mod exposition;
+pub mod server;
+#[cfg(test)]
+mod testing;

@@ -1,4 +1,20 @@
 //! The kernel's links, addresses, local table and neighbours, as rtnetlink tells them. The only
 //! code that names netlink types.
+//!
+//! [`Subscription`] says what is and what changes; [`Requests`] asks and acts. Both read messages
+//! with [`wire`] and [`decode`], attribute by attribute: whatever a newer kernel adds is skipped,
+//! where a parser of whole messages would give up a link for one attribute that it does not know.
 
+mod decode;
 pub mod event;
+mod lists;
+mod local_routes;
+mod requests;
+mod socket;
+mod subscribe;
+mod wire;
+
+pub use decode::{LinkDetails, XdpAttachment, XdpMode};
+pub use lists::ListError;
+pub use requests::{RequestError, Requests};
+pub use subscribe::{SubscribeError, Subscription};

@@ -1,0 +1,59 @@
+//! What the walk looks up, wherever it lives: BPF maps in the kernel, plain tables in a test.
+
+use crate::{
+    abi::{Adjacency, RouteId, RouteWord},
+    verdict::Reason,
+};
+
+pub trait Tables {
+    /// The longest prefix that holds this destination.
+    fn route4(&self, destination: [u8; 4]) -> Option<RouteId>;
+    fn route6(&self, destination: [u8; 16]) -> Option<RouteId>;
+
+    /// Whether this is an address, or a broadcast address, of this host.
+    fn is_local4(&self, address: [u8; 4]) -> bool;
+
+    /// Where a route goes on this CPU.
+    fn word(&self, route: RouteId) -> Option<RouteWord>;
+
+    fn adjacency(&self, index: u32) -> Option<&Adjacency>;
+
+    /// Whether somebody has followed routes and neighbours lately.
+    fn lease_holds(&self) -> bool;
+
+    /// Asks the kernel to send the frame, once the program returns, out of this port. `false`: no
+    /// such port, and nothing will be sent.
+    fn redirect(&self, port: u32) -> bool;
+}
+
+/// Hands frames to other CPUs.
+pub trait Steering {
+    /// The CPU that is to take flows of this hash; `None` where it is this one.
+    fn worker(&self, hash: impl FnOnce() -> u32) -> Option<u32>;
+
+    /// Asks the kernel to queue the frame, once the program returns, for this CPU. `false`: it has
+    /// no queue.
+    fn steer(&self, cpu: u32) -> bool;
+}
+
+/// For the program that runs where frames were steered to, and where steering is off.
+pub struct Unsteered;
+
+impl Steering for Unsteered {
+    #[inline(always)]
+    fn worker(&self, _: impl FnOnce() -> u32) -> Option<u32> {
+        None
+    }
+
+    #[inline(always)]
+    fn steer(&self, _: u32) -> bool {
+        false
+    }
+}
+
+/// Follows a route to its adjacency on this CPU.
+#[inline(always)]
+pub(crate) fn resolve(tables: &impl Tables, route: RouteId) -> Result<&Adjacency, Reason> {
+    let word = tables.word(route).ok_or(Reason::Punt)?;
+    tables.adjacency(word.resolve()?).ok_or(Reason::Punt)
+}

@@ -1,0 +1,287 @@
+//! `route load`: a file of routes, read as a whole before the first is sent.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    path::Path,
+};
+
+use super::error::CliError;
+use crate::{
+    prefix::{Family, Prefix},
+    route::{Existing, Route, grammar},
+};
+
+/// Bytes of the longest line.
+pub(super) const LINE_MAX: usize = 4096;
+/// Characters of a wrong line that are shown.
+const SHOWN_MAX: usize = 200;
+
+/// The routes of a file, and the line on which each stands.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) routes: Vec<Route>,
+    lines: Vec<usize>,
+}
+
+/// A line that cannot be loaded, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LineError {
+    pub(super) number: usize,
+    /// As much of it as is good to show.
+    pub(super) line: String,
+    pub(super) message: String,
+}
+
+impl LineError {
+    /// The error as a user reads it: where, why, and the line itself.
+    pub(super) fn in_file(&self, file: &Path) -> CliError {
+        let Self { number, line, message } = self;
+        let name = if is_stdin(file) { "standard input".into() } else { file.to_string_lossy() };
+        CliError::Refused(format!("{name}:{number}: {message}\n  {line}\nnothing was changed"))
+    }
+}
+
+/// Reads a file, or standard input for `-`.
+pub(super) fn read_file(
+    file: &Path,
+    family: Option<Family>,
+    existing: Existing,
+) -> Result<Batch, CliError> {
+    let unreadable =
+        |error: io::Error| CliError::Refused(format!("cannot read {}: {error}", file.display()));
+    let source: Box<dyn Read> = if is_stdin(file) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(file).map_err(unreadable)?)
+    };
+    read(BufReader::new(source), family, existing)
+        .map_err(unreadable)?
+        .map_err(|error| error.in_file(file))
+}
+
+/// Reads lines. The outer error is the reader's, the inner one that of a line.
+pub(super) fn read(
+    mut source: impl BufRead,
+    family: Option<Family>,
+    existing: Existing,
+) -> io::Result<Result<Batch, LineError>> {
+    let mut batch = Batch::default();
+    let mut seen = HashMap::new();
+    let mut bytes = Vec::new();
+    for number in 1.. {
+        bytes.clear();
+        // One byte more than allowed tells a line that is too long from one that just fits.
+        let size = source.by_ref().take(LINE_MAX as u64 + 1).read_until(b'\n', &mut bytes)?;
+        if size == 0 {
+            break;
+        }
+        let route = match read_line(&bytes, family, existing) {
+            Ok(Some(route)) => route,
+            Ok(None) => continue,
+            Err(message) => return Ok(Err(line_error(number, &bytes, message))),
+        };
+        if let Some(first) = repeated(&mut seen, &route, number, existing) {
+            let message = format!(
+                "{}: File exists: line {first} has this prefix already (with --replace the last one counts)",
+                route.prefix
+            );
+            return Ok(Err(line_error(number, &bytes, message)));
+        }
+        batch.routes.push(route);
+        batch.lines.push(number);
+    }
+    Ok(Ok(batch))
+}
+
+impl Batch {
+    /// The line of a route that the daemon has refused, by its index.
+    pub(super) fn blame(&self, index: u64, message: String) -> Option<LineError> {
+        let index = usize::try_from(index).ok()?;
+        let line = self.routes.get(index)?.to_string();
+        Some(LineError { number: *self.lines.get(index)?, line, message })
+    }
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+fn repeated(
+    seen: &mut HashMap<Prefix, usize>,
+    route: &Route,
+    number: usize,
+    existing: Existing,
+) -> Option<usize> {
+    match existing {
+        Existing::Refuse => seen.insert(route.prefix, number),
+        Existing::Replace => None,
+    }
+}
+
+/// `None` where there is nothing on it.
+fn read_line(
+    bytes: &[u8],
+    family: Option<Family>,
+    existing: Existing,
+) -> Result<Option<Route>, String> {
+    if bytes.len() > LINE_MAX {
+        return Err(format!("the line is longer than {LINE_MAX} bytes: is this a list of routes?"));
+    }
+    if bytes.contains(&0) {
+        return Err("the line has a zero byte: is this a text file?".to_owned());
+    }
+    let text = str::from_utf8(bytes).map_err(|_| "the line is not UTF-8".to_owned())?;
+    let text = text.split_once('#').map_or(text, |(before, _)| before);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let words = strip_command(&words, existing)?;
+    if words.is_empty() {
+        return Ok(None);
+    }
+    grammar::route(words, family).map(Some).map_err(|error| error.to_string())
+}
+
+/// Skips `route add`, as files for `ip -batch` have it.
+fn strip_command<'a, 'b>(
+    words: &'a [&'b str],
+    existing: Existing,
+) -> Result<&'a [&'b str], String> {
+    let (after_route, words) = match words {
+        ["route" | "ro" | "r", rest @ ..] => (true, rest),
+        words => (false, words),
+    };
+    match (words, existing) {
+        (["add" | "a", rest @ ..], _) | (["replace", rest @ ..], Existing::Replace) => Ok(rest),
+        (["replace", ..], Existing::Refuse) => {
+            Err("'replace' is for `route load --replace`, which replaces on every line".to_owned())
+        }
+        ([command @ ("del" | "delete" | "append" | "change" | "flush"), ..], _) => {
+            Err(format!("'{command}' is not supported in a file: its routes are all added"))
+        }
+        ([], _) if after_route => Err("'route' needs a route after it".to_owned()),
+        (words, _) => Ok(words),
+    }
+}
+
+fn line_error(number: usize, bytes: &[u8], message: String) -> LineError {
+    let text = String::from_utf8_lossy(bytes);
+    let shown = text.trim().chars().take(SHOWN_MAX);
+    let line = shown.map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    LineError { number, line, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &[u8], existing: Existing) -> Result<Batch, LineError> {
+        read(text, None, existing).unwrap()
+    }
+
+    #[test]
+    fn lines_are_read_with_and_without_their_command() {
+        let text = b"# routes of the lab\n\
+            \n\
+            198.18.2.0/24 via 198.18.1.2 dev eth1\n\
+            route add 198.18.3.0/24 dev eth1  # connected\n\
+            \tadd 2001:db8:2::/48 via 2001:db8::1\r\n\
+            198.18.4.0/24 dev eth1 proto xdp  # pending: neighbour";
+        let batch = load(text, Existing::Refuse).unwrap();
+        let lines: Vec<String> = batch.routes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "198.18.2.0/24 via 198.18.1.2 dev eth1",
+                "198.18.3.0/24 dev eth1",
+                "2001:db8:2::/48 via 2001:db8::1",
+                "198.18.4.0/24 dev eth1",
+            ]
+        );
+        assert_eq!(batch.lines, [3, 4, 5, 6]);
+        assert_eq!(load(b"", Existing::Refuse), Ok(Batch::default()));
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_and_shown() {
+        let good = "198.18.2.0/24 dev eth1\n";
+        for (line, message) in [
+            (
+                "198.18.3.7/24 dev eth1",
+                "'198.18.3.7/24' has host bits set: the prefix is 198.18.3.0/24",
+            ),
+            (
+                "route del 198.18.3.0/24",
+                "'del' is not supported in a file: its routes are all added",
+            ),
+            (
+                "replace 198.18.3.0/24 dev eth1",
+                "'replace' is for `route load --replace`, which replaces on every line",
+            ),
+            ("route", "'route' needs a route after it"),
+            (
+                "198.18.3.0/24",
+                "'198.18.3.0/24' leads nowhere: add `via ADDRESS`, `dev INTERFACE` or both",
+            ),
+            (
+                "198.18.2.0/24 dev eth2",
+                "198.18.2.0/24: File exists: line 1 has this prefix already (with --replace the last one counts)",
+            ),
+        ] {
+            let error = load(format!("{good}{line}\n").as_bytes(), Existing::Refuse).unwrap_err();
+            assert_eq!((error.number, &*error.line, &*error.message), (2, line, message));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_named() {
+        for (bytes, line, message) in [
+            (
+                &b"198.18.2.0/24\0dev eth1"[..],
+                "198.18.2.0/24\u{fffd}dev eth1",
+                "the line has a zero byte: is this a text file?",
+            ),
+            (b"198.18.2.0/24 dev \xff", "198.18.2.0/24 dev \u{fffd}", "the line is not UTF-8"),
+        ] {
+            let error = load(bytes, Existing::Refuse).unwrap_err();
+            let expected =
+                LineError { number: 1, line: line.to_owned(), message: message.to_owned() };
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+        let route = "198.18.2.0/24 dev eth1";
+        let fits = format!("{route}{}\n", " ".repeat(LINE_MAX - 1 - route.len()));
+        assert_eq!(load(fits.as_bytes(), Existing::Refuse).unwrap().routes.len(), 1);
+        let error = load(format!(" {fits}").as_bytes(), Existing::Refuse).unwrap_err();
+        assert_eq!(error.message, "the line is longer than 4096 bytes: is this a list of routes?");
+        // One that never ends is not read to its end.
+        let mut endless = BufReader::new(io::repeat(b'x'));
+        let error = read(&mut endless, None, Existing::Refuse).unwrap().unwrap_err();
+        assert_eq!(error.line.len(), SHOWN_MAX);
+    }
+
+    #[test]
+    fn replace_takes_a_prefix_twice_and_the_word_replace() {
+        let text = b"198.18.2.0/24 dev eth1\nroute replace 198.18.2.0/24 dev eth2\n";
+        assert_eq!(load(text, Existing::Replace).unwrap().routes.len(), 2);
+    }
+
+    #[test]
+    fn the_daemon_s_refusal_finds_its_line() {
+        let batch = load(b"\n198.18.2.0/24 dev eth1\n\n198.18.3.0/24 dev eth9\n", Existing::Refuse)
+            .unwrap();
+        let error = batch.blame(1, "no interface eth9".to_owned()).unwrap();
+        assert_eq!(
+            error.in_file(Path::new("routes.txt")).to_string(),
+            "routes.txt:4: no interface eth9\n  198.18.3.0/24 dev eth9\nnothing was changed"
+        );
+        assert_eq!(
+            error.in_file(Path::new("-")).to_string().lines().next(),
+            Some("standard input:4: no interface eth9")
+        );
+        assert_eq!(batch.blame(2, String::new()), None);
+    }
+}

@@ -1,0 +1,258 @@
+//! Server and client over a real socket, in front of an engine that answers from a list.
+
+mod messages;
+mod refusals;
+mod service;
+
+use std::{
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use bytes::BytesMut;
+use tempfile::TempDir;
+use tokio::{sync::mpsc, task::JoinHandle};
+use tokio_util::{
+    codec::{Decoder, Encoder},
+    sync::CancellationToken,
+};
+
+use super::{
+    client::Client,
+    frame::FrameCodec,
+    protocol::{Hello, Request, Response, decode, encode},
+    server::{Limits, Server},
+};
+use crate::{
+    engine::{Command, EngineHandle, Refusal, Status},
+    route::{Existing, NeighbourEntry, NextHop, Route, RouteEntry, RouteState},
+    snapshot::Snapshot,
+};
+
+/// A server that is served, with what it takes to end it.
+struct Served {
+    directory: TempDir,
+    shutdown: CancellationToken,
+    server: JoinHandle<()>,
+}
+
+fn limits() -> Limits {
+    Limits { connections: 64, idle: Duration::from_secs(5), writer_uid: own_uid() }
+}
+
+fn own_uid() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
+impl Served {
+    fn start(limits: Limits, routes: Vec<RouteEntry>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::bind(&socket_in(&directory), "no-such-group", limits).unwrap();
+        let (engine, commands) = EngineHandle::channel();
+        tokio::spawn(engine_with(routes, commands));
+        let shutdown = CancellationToken::new();
+        let server = tokio::spawn(server.serve(engine, shutdown.clone()));
+        Self { directory, shutdown, server }
+    }
+
+    fn path(&self) -> PathBuf {
+        socket_in(&self.directory)
+    }
+
+    /// Runs what blocks beside the server.
+    async fn with<T: Send + 'static>(
+        &self,
+        client: impl FnOnce(PathBuf) -> T + Send + 'static,
+    ) -> T {
+        let path = self.path();
+        tokio::task::spawn_blocking(move || client(path)).await.unwrap()
+    }
+
+    async fn end(self) {
+        self.shutdown.cancel();
+        let path = self.path();
+        self.server.await.unwrap();
+        assert!(!path.exists(), "the socket is still there");
+    }
+}
+
+fn socket_in(directory: &TempDir) -> PathBuf {
+    directory.path().join("lab/control.sock")
+}
+
+fn wait_until(what: &str, mut probe: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !probe() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Answers every command from these routes.
+async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<Command>) {
+    while let Some(command) = commands.recv().await {
+        // A client may be gone before its answer: that is its own business.
+        match command {
+            Command::Status(reply) => drop(reply.send(Ok(status()))),
+            Command::Stats(reply) => drop(reply.send(Ok(snapshot(64)))),
+            Command::RouteAdd { route, existing, reply } => {
+                let there = routes.iter().any(|entry| entry.route.prefix == route.prefix);
+                drop(reply.send(if there && existing == Existing::Refuse {
+                    Err(Refusal::new(format!("{}: File exists", route.prefix)))
+                } else {
+                    let entry = RouteEntry { route, state: RouteState::Connected };
+                    routes.push(entry.clone());
+                    Ok(entry)
+                }));
+            }
+            Command::RouteLoad { routes: new, reply, .. } => {
+                let count = new.len() as u64;
+                let entries = new.into_iter();
+                routes.extend(
+                    entries.map(|route| RouteEntry { route, state: RouteState::Connected }),
+                );
+                drop(reply.send(Ok(count)));
+            }
+            Command::RouteDelete { selector, reply } => {
+                let at = routes.iter().position(|entry| selector.matches(&entry.route));
+                drop(reply.send(match at {
+                    Some(at) => Ok(routes.remove(at)),
+                    None => Err(Refusal::new("no such route")),
+                }));
+            }
+            Command::RouteFlush { selector, reply } => {
+                let before = routes.len();
+                routes.retain(|entry| !selector.matches(&entry.route));
+                drop(reply.send(Ok((before - routes.len()) as u64)));
+            }
+            Command::RouteShow { selector, reply } => {
+                let wanted = routes.iter().filter(|entry| selector.matches(&entry.route));
+                drop(reply.send(Ok(wanted.cloned().collect())));
+            }
+            Command::RouteGet { destination, reply } => {
+                let covering =
+                    routes.iter().filter(|entry| entry.route.prefix.contains(destination));
+                let longest = covering.max_by_key(|entry| entry.route.prefix.len());
+                drop(reply.send(Ok(longest.cloned())));
+            }
+            Command::Neighbours(reply) => drop(reply.send(Ok(vec![neighbour()]))),
+            Command::Unload(reply) => drop(reply.send(Ok(()))),
+        }
+    }
+}
+
+fn route(number: u32) -> Route {
+    let address = std::net::Ipv4Addr::from(0xc612_0000 + number).into();
+    let next_hop =
+        NextHop { via: "198.18.1.2".parse().ok(), dev: Some("fifteen-letters".to_owned()) };
+    Route { prefix: crate::prefix::Prefix::host(address), next_hop }
+}
+
+fn entries(count: u32) -> Vec<RouteEntry> {
+    let state = RouteState::Pending { on: "neighbour".to_owned() };
+    (0..count).map(|number| RouteEntry { route: route(number), state: state.clone() }).collect()
+}
+
+fn neighbour() -> NeighbourEntry {
+    NeighbourEntry {
+        address: "198.18.1.2".parse().unwrap(),
+        dev: "eth1".to_owned(),
+        mac: None,
+        nud: "INCOMPLETE".to_owned(),
+        routes: 1,
+    }
+}
+
+fn status() -> Status {
+    Status {
+        version: "0.1.0".to_owned(),
+        name: "lab".to_owned(),
+        pid: 1,
+        uptime_ms: 1,
+        kernel: "6.18".to_owned(),
+        interfaces: Vec::new(),
+        steering: "off".to_owned(),
+        routes4: 0,
+        routes6: 0,
+        routes_waiting: 0,
+        routes4_max: 1,
+        routes6_max: 1,
+        metrics: None,
+        notes: vec!["a note".to_owned()],
+    }
+}
+
+/// With many CPUs it is longer than a frame.
+fn snapshot(cpus: usize) -> Snapshot {
+    use crate::snapshot::{Count, CpuCounters, InterfaceCounters};
+    let mut counters = CpuCounters::default();
+    counters.0.fill(Count { packets: u64::MAX, bytes: u64::MAX });
+    let interface = InterfaceCounters {
+        name: "eth1".to_owned(),
+        ifindex: 3,
+        ingress: vec![counters.clone(); cpus],
+        worker: vec![counters; cpus],
+    };
+    let interfaces = vec![interface; 2];
+    Snapshot { uptime_ms: 1, cpus_online: vec![0], interfaces, routes: Vec::new() }
+}
+
+/// A client that says what it likes.
+struct Raw {
+    stream: UnixStream,
+    buffer: BytesMut,
+}
+
+impl Raw {
+    fn connect(path: &std::path::Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self { stream, buffer: BytesMut::new() }
+    }
+
+    /// Connects, and exchanges hellos.
+    fn greeted(path: &std::path::Path) -> Self {
+        let mut raw = Self::connect(path);
+        raw.send(&Request::Hello(Hello::ours()));
+        assert_eq!(raw.receive(), Some(Response::Hello(Hello::ours())));
+        raw
+    }
+
+    fn send(&mut self, request: &Request) {
+        let mut frame = BytesMut::new();
+        FrameCodec.encode(&encode(request), &mut frame).unwrap();
+        self.write(&frame);
+    }
+
+    /// The other side may close while we are writing: what it says before counts.
+    fn write(&mut self, bytes: &[u8]) {
+        let _ = std::io::Write::write_all(&mut self.stream, bytes);
+    }
+
+    /// `None` at the end of the connection.
+    fn receive(&mut self) -> Option<Response> {
+        loop {
+            if let Some(frame) = FrameCodec.decode(&mut self.buffer).unwrap() {
+                return Some(decode(&frame).unwrap());
+            }
+            let mut bytes = [0; 4096];
+            match std::io::Read::read(&mut self.stream, &mut bytes) {
+                Ok(0) => return None,
+                Ok(size) => self.buffer.extend_from_slice(&bytes[..size]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("nothing came: {error}"),
+            }
+        }
+    }
+
+    /// The sentence with which the server ends the connection.
+    fn last_words(mut self) -> String {
+        let Some(Response::Refused(refusal)) = self.receive() else {
+            panic!("no refusal came");
+        };
+        assert_eq!(self.receive(), None, "the connection goes on");
+        refusal.message
+    }
+}

@@ -1,0 +1,169 @@
+//! What goes through JSON comes back as it was.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::super::{
+    frame::FRAME_MAX,
+    protocol::{
+        Hello, ITEMS_PER_FRAME, PROTOCOL_VERSION, Request, Response, decode, encode,
+        encode_response,
+    },
+};
+use crate::{
+    engine::Refusal,
+    route::{
+        Existing, NeighbourEntry, PrefixMatch, Route, RouteEntry, RouteState, Selector,
+        grammar::tests::any_route,
+    },
+};
+
+fn any_selector() -> impl Strategy<Value = Selector> {
+    let prefix = (any_route(), 0..4u8).prop_map(|(route, which)| match which {
+        0 => None,
+        1 => Some(PrefixMatch::Exact(route.prefix)),
+        2 => Some(PrefixMatch::Root(route.prefix)),
+        _ => Some(PrefixMatch::Match(route.prefix)),
+    });
+    (any::<Option<bool>>(), prefix, any::<Option<IpAddr>>(), any::<Option<String>>())
+        .prop_map(|(ipv4, prefix, via, dev)| Selector { ipv4, prefix, via, dev })
+}
+
+fn any_existing() -> impl Strategy<Value = Existing> {
+    prop_oneof![Just(Existing::Refuse), Just(Existing::Replace)]
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        (any::<u32>(), any::<String>())
+            .prop_map(|(protocol, version)| Request::Hello(Hello { protocol, version })),
+        Just(Request::Status),
+        Just(Request::Stats),
+        (any_route(), any_existing())
+            .prop_map(|(route, existing)| Request::RouteAdd { route, existing }),
+        any_existing().prop_map(|existing| Request::RouteLoad { existing }),
+        prop::collection::vec(any_route(), 0..4).prop_map(Request::LoadChunk),
+        any::<u64>().prop_map(Request::LoadCommit),
+        any_selector().prop_map(Request::RouteDelete),
+        any_selector().prop_map(Request::RouteFlush),
+        any_selector().prop_map(Request::RouteShow),
+        any::<IpAddr>().prop_map(Request::RouteGet),
+        Just(Request::Neighbours),
+        Just(Request::Unload),
+    ]
+}
+
+fn any_entry() -> impl Strategy<Value = RouteEntry> {
+    let state = prop_oneof![
+        any::<String>().prop_map(|mac| RouteState::Forwarding { mac }),
+        Just(RouteState::Connected),
+        any::<String>().prop_map(|on| RouteState::Pending { on }),
+        any::<String>().prop_map(|reason| RouteState::Unusable { reason }),
+    ];
+    (any_route(), state).prop_map(|(route, state)| RouteEntry { route, state })
+}
+
+fn any_neighbour() -> impl Strategy<Value = NeighbourEntry> {
+    (any::<IpAddr>(), any::<String>(), any::<Option<String>>(), any::<String>(), any::<u64>())
+        .prop_map(|(address, dev, mac, nud, routes)| NeighbourEntry {
+            address,
+            dev,
+            mac,
+            nud,
+            routes,
+        })
+}
+
+fn any_response() -> impl Strategy<Value = Response> {
+    prop_oneof![
+        (any::<u32>(), any::<String>())
+            .prop_map(|(protocol, version)| Response::Hello(Hello { protocol, version })),
+        (any::<String>(), any::<Option<u64>>())
+            .prop_map(|(message, index)| Response::Refused(Refusal { message, index })),
+        any::<u32>().prop_map(Response::Parts),
+        Just(Response::Ready),
+        Just(Response::Done),
+        any::<u64>().prop_map(Response::Count),
+        Just(Response::Status(super::status())),
+        (0..4usize).prop_map(|cpus| Response::Stats(super::snapshot(cpus))),
+        prop::option::of(any_entry()).prop_map(Response::Route),
+        prop::collection::vec(any_entry(), 0..4).prop_map(Response::Routes),
+        prop::collection::vec(any_neighbour(), 0..4).prop_map(Response::Neighbours),
+        Just(Response::End),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn requests_come_back(request in any_request()) {
+        prop_assert_eq!(decode::<Request>(&encode(&request)).unwrap(), request);
+    }
+
+    #[test]
+    fn responses_come_back(response in any_response()) {
+        prop_assert_eq!(decode::<Response>(&encode(&response)).unwrap(), response);
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_panic(
+        garbage in prop::collection::vec(any::<u8>(), 0..200),
+        request in any_request(),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let _ = decode::<Request>(&garbage);
+        let mut damaged = encode(&request);
+        let at = at.index(damaged.len());
+        damaged[at] ^= garbage.first().copied().unwrap_or(0x20);
+        let _ = decode::<Request>(&damaged);
+    }
+}
+
+#[test]
+fn a_response_that_is_too_long_for_a_frame_comes_in_parts() {
+    let long = Response::Stats(super::snapshot(64));
+    let payloads = encode_response(&long);
+    let Response::Parts(count) = decode(&payloads[0]).unwrap() else {
+        panic!("it came in one frame of {} bytes", payloads[0].len());
+    };
+    assert_eq!(payloads.len(), 1 + count as usize);
+    assert!(payloads.iter().all(|payload| payload.len() <= FRAME_MAX));
+    assert_eq!(decode::<Response>(&payloads[1..].concat()).unwrap(), long);
+    assert_eq!(encode_response(&Response::Done).len(), 1);
+}
+
+#[test]
+fn a_full_chunk_of_the_longest_routes_fits_into_a_frame() {
+    // Every byte of an interface's name may need an escape of six.
+    let next_hop = crate::route::NextHop {
+        via: "2001:db8:1111:2222:3333:4444:5555:6666".parse().ok(),
+        dev: Some("\u{1}".repeat(15)),
+    };
+    let prefix = "2001:db8:1111:2222:3333:4444:5555:6660/124".parse().unwrap();
+    let chunk = Request::LoadChunk(vec![Route { prefix, next_hop }; ITEMS_PER_FRAME]);
+    assert!(encode(&chunk).len() <= FRAME_MAX);
+}
+
+#[test]
+fn both_sides_are_told_which_of_them_to_upgrade() {
+    let old = Hello { protocol: PROTOCOL_VERSION, version: "0.1.0".to_owned() };
+    let new = Hello { protocol: PROTOCOL_VERSION + 1, version: "0.2.0".to_owned() };
+    assert_eq!(Hello::mismatch(&old, &old), None);
+    assert_eq!(
+        Hello::mismatch(&old, &new).unwrap(),
+        "this command is older than the running daemon (forwarder 0.1.0 with protocol 1, and 0.2.0 with protocol 2): upgrade the command"
+    );
+    assert_eq!(
+        Hello::mismatch(&new, &old).unwrap(),
+        "this command is newer than the running daemon (forwarder 0.2.0 with protocol 2, and 0.1.0 with protocol 1): restart the daemon with the new version"
+    );
+}
+
+#[test]
+fn the_hello_and_the_refusal_keep_their_form() {
+    let hello = Hello { protocol: 1, version: "0.1.0".to_owned() };
+    let json = r#"{"hello":{"protocol":1,"version":"0.1.0"}}"#;
+    assert_eq!(encode(&Request::Hello(hello.clone())), json.as_bytes());
+    assert_eq!(encode(&Response::Hello(hello)), json.as_bytes());
+    assert_eq!(encode(&Response::refused("no")), br#"{"refused":{"message":"no","index":null}}"#);
+}

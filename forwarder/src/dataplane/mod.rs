@@ -1,0 +1,101 @@
+//! Programs and maps in the kernel: the only code that names aya.
+
+mod attach;
+mod counters;
+mod object;
+mod pins;
+mod tables;
+
+use std::{io, path::Path};
+
+use aya::Ebpf;
+use forwarder_common::abi::Interface;
+
+pub use attach::{AttachError, Attached, AttachedMode};
+pub use object::{LoadError, Options};
+pub use pins::{Leftovers, Pins};
+pub use tables::Tables;
+
+use self::{attach::Links, counters::Counters, tables::Devices};
+use crate::{
+    config::{Mode, Steering},
+    snapshot::{Count, CpuCounters},
+};
+
+/// The loaded programs, their maps, and the links that attach them.
+pub struct Dataplane {
+    /// Dropped first: what is attached must not outlive its daemon's decision to detach.
+    links: Links,
+    devices: Devices,
+    counters: Counters,
+    ebpf: Ebpf,
+}
+
+impl Dataplane {
+    /// Loads the programs and fills the maps that are there from the start. Nothing is attached.
+    pub fn load(object: &[u8], options: &Options) -> Result<(Self, Tables), LoadError> {
+        let mut ebpf = object::load(object, options)?;
+        let mut tables = Tables::take(&mut ebpf)?;
+        let mut devices = Devices::take(&mut ebpf)?;
+        if let Steering::Cpus(cpus) = &options.steering {
+            let worker = object::worker(&mut ebpf)?;
+            devices.set_workers(cpus, options.queue_size, worker)?;
+            tables.set_steering(cpus)?;
+        }
+        let counters = Counters::take(&mut ebpf)?;
+        let this = Self { links: Links::default(), devices, counters, ebpf };
+        Ok((this, tables))
+    }
+
+    /// Attaches the program to all of these interfaces or, after an error, to none.
+    ///
+    /// Links are pinned below `pins`, so that they outlive the process; without, they do not.
+    pub fn attach(
+        &mut self,
+        interfaces: &[(u32, String)],
+        mode: Mode,
+        pins: Option<&Pins>,
+    ) -> Result<Vec<Attached>, AttachError> {
+        let program = object::ingress(&mut self.ebpf);
+        self.links.attach_all(program, interfaces, mode, pins)
+    }
+
+    /// Makes an interface known to the programs, as ingress and as egress.
+    pub fn set_interface(&mut self, ifindex: u32, interface: Interface) -> io::Result<()> {
+        self.devices.set(ifindex, interface)
+    }
+
+    /// Detaches from an interface that is gone, or has moved to another namespace.
+    pub fn remove_interface(&mut self, ifindex: u32) {
+        self.links.detach(ifindex);
+        self.devices.remove(ifindex);
+    }
+
+    /// The counters of a slot, by CPU: of the program `ingress` and of the program `worker`.
+    pub fn counters(&self, slot: u32) -> io::Result<(Vec<CpuCounters>, Vec<CpuCounters>)> {
+        self.counters.interface(slot)
+    }
+
+    /// Frames that left along a route, by CPU.
+    pub fn route_counters(&self, route: u32) -> io::Result<Vec<Count>> {
+        self.counters.route(route)
+    }
+
+    /// Detaches everywhere, then empties the maps that hold devices and CPUs. Returns the id of
+    /// the CPU map, whose kernel threads end a moment after it.
+    pub fn unload(mut self) -> u32 {
+        self.links.detach_all();
+        self.devices.clear();
+        self.devices.cpu_map_id()
+    }
+}
+
+/// Kernel threads that still work for a CPU map, by the name that the kernel gives them.
+pub fn cpu_map_threads(proc: &Path, map_id: u32) -> io::Result<usize> {
+    let suffix = format!("map:{map_id}");
+    let is_thread = |entry: io::Result<std::fs::DirEntry>| {
+        let name = std::fs::read_to_string(entry.ok()?.path().join("comm")).ok()?;
+        (name.starts_with("cpumap/") && name.trim_end().ends_with(&suffix)).then_some(())
+    };
+    Ok(std::fs::read_dir(proc)?.filter_map(is_thread).count())
+}

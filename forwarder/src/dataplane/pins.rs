@@ -1,0 +1,119 @@
+//! Where links outlive the daemon: one folder a forwarder, on a BPF file system of the host.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use aya::{
+    pin::PinError,
+    programs::links::{FdLink, PinnedLink},
+};
+use nix::{
+    mount::{MsFlags, mount},
+    sys::statfs::{BPF_FS_MAGIC, statfs},
+};
+
+const BPF_FS: &str = "/sys/fs/bpf";
+/// `ip netns exec` hides the host's file systems below /sys; the first process still sees them.
+const BPF_FS_OF_HOST: &str = "/proc/1/root/sys/fs/bpf";
+
+/// The folder of one forwarder's pins.
+#[derive(Debug)]
+pub struct Pins {
+    folder: PathBuf,
+}
+
+/// What a dead daemon left: links whose program goes on forwarding.
+#[derive(Debug)]
+pub struct Leftovers {
+    folder: PathBuf,
+    /// Interface indexes.
+    pub interfaces: Vec<u32>,
+    /// Ids of the programs that are attached by them.
+    pub programs: Vec<u32>,
+}
+
+impl Pins {
+    /// The BPF file system's folder for a forwarder of this name; the file system is mounted where
+    /// that is not done yet.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no BPF file system that outlives this process: a container, most often.
+    pub fn locate(name: &str) -> io::Result<Self> {
+        let root = [BPF_FS_OF_HOST, BPF_FS].into_iter().map(Path::new).find(|path| is_bpf_fs(path));
+        let root = match root {
+            Some(root) => root,
+            None => mount_bpf_fs()?,
+        };
+        Ok(Self { folder: root.join("forwarder").join(name) })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What was left there, if anything.
+    pub fn leftovers(&self) -> io::Result<Option<Leftovers>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut left =
+            Leftovers { folder: self.folder.clone(), interfaces: Vec::new(), programs: Vec::new() };
+        for entry in entries {
+            let path = entry?.path();
+            let ifindex = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            left.interfaces.extend::<Option<u32>>(ifindex);
+            if let Ok(link) = PinnedLink::from_pin(&path)
+                && let Ok(info) = FdLink::from(link).info()
+            {
+                left.programs.push(info.program_id());
+            }
+        }
+        Ok(Some(left))
+    }
+
+    pub(super) fn pin(&self, ifindex: u32, link: FdLink) -> io::Result<PinnedLink> {
+        fs::create_dir_all(&self.folder)?;
+        link.pin(self.folder.join(ifindex.to_string())).map_err(|error| match error {
+            PinError::SyscallError(error) => error.io_error,
+            error => io::Error::other(error),
+        })
+    }
+
+    /// Removes the folder once it is empty.
+    pub fn remove_folder(&self) -> io::Result<()> {
+        match fs::remove_dir(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Leftovers {
+    /// Detaches the programs: with its last reference gone, a link ends.
+    pub fn remove(self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            fs::remove_file(entry?.path())?;
+        }
+        fs::remove_dir(&self.folder)
+    }
+}
+
+fn is_bpf_fs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC)
+}
+
+/// As libbpf does. In the mount namespace of `ip netns exec` it would end with this process.
+fn mount_bpf_fs() -> io::Result<&'static Path> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt"));
+    if namespace("self")? != namespace("1")? {
+        let message = format!("no BPF file system is mounted on the host's {BPF_FS}");
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    mount(Some("bpf"), BPF_FS, Some("bpf"), MsFlags::empty(), Some("mode=0700"))?;
+    Ok(Path::new(BPF_FS))
+}

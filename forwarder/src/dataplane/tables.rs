@@ -1,0 +1,189 @@
+//! The maps that say where frames go.
+
+use std::{io, net::IpAddr};
+
+use aya::{
+    Ebpf,
+    maps::{
+        Array, CpuMap, DevMapHash, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray,
+        PerCpuValues, lpm_trie::Key, xdp::XdpMapError,
+    },
+    programs::ProgramFd,
+};
+use forwarder_common::abi::{Adjacency, Interface, RouteId, RouteWord, STEERING_BUCKETS, name};
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::LoadError;
+use crate::{prefix::Prefix, reconcile::Table};
+
+pub struct Tables {
+    fib4: LpmTrie<MapData, [u8; 4], RouteId>,
+    fib6: LpmTrie<MapData, [u8; 16], RouteId>,
+    locals4: LpmTrie<MapData, [u8; 4], u32>,
+    routes: PerCpuArray<MapData, RouteWord>,
+    adjacencies: Array<MapData, Adjacency>,
+    steering: Array<MapData, u32>,
+    lease: Array<MapData, u64>,
+    cpus_possible: usize,
+}
+
+/// Interfaces and CPUs: what frames come from and go to.
+pub(super) struct Devices {
+    interfaces: HashMap<MapData, u32, Interface>,
+    ports: DevMapHash<MapData>,
+    cpus: CpuMap<MapData>,
+    cpus_id: u32,
+    workers: Vec<u32>,
+}
+
+/// Takes a map out of the object, in its own type.
+pub(super) fn take<M>(ebpf: &mut Ebpf, name: &'static str) -> Result<M, LoadError>
+where
+    M: TryFrom<Map, Error = MapError>,
+{
+    let map = ebpf.take_map(name).ok_or(LoadError::Missing(name))?;
+    Ok(map.try_into()?)
+}
+
+impl Tables {
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+        Ok(Self {
+            fib4: take(ebpf, name::FIB4)?,
+            fib6: take(ebpf, name::FIB6)?,
+            locals4: take(ebpf, name::LOCALS4)?,
+            routes: take(ebpf, name::ROUTES)?,
+            adjacencies: take(ebpf, name::ADJACENCIES)?,
+            steering: take(ebpf, name::STEERING)?,
+            lease: take(ebpf, name::LEASE)?,
+            cpus_possible: aya::util::nr_cpus().map_err(|(_, error)| error)?,
+        })
+    }
+
+    /// Spreads the buckets over these CPUs, evenly.
+    pub(super) fn set_steering(&mut self, cpus: &[u32]) -> io::Result<()> {
+        for (bucket, cpu) in (0..STEERING_BUCKETS).zip(cpus.iter().cycle()) {
+            self.steering.set(bucket, cpu, 0).map_err(into_io)?;
+        }
+        Ok(())
+    }
+
+    /// Until when forwarding goes on without us, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
+        self.lease.set(0, until_ns, 0).map_err(into_io)
+    }
+}
+
+impl Table for Tables {
+    fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
+        match prefix.address() {
+            IpAddr::V4(at) => {
+                self.fib4.insert(&Key::new(prefix.len().into(), at.octets()), route, 0)
+            }
+            IpAddr::V6(at) => {
+                self.fib6.insert(&Key::new(prefix.len().into(), at.octets()), route, 0)
+            }
+        }
+        .map_err(into_io)
+    }
+
+    fn remove(&mut self, prefix: Prefix) -> io::Result<()> {
+        match prefix.address() {
+            IpAddr::V4(at) => self.fib4.remove(&Key::new(prefix.len().into(), at.octets())),
+            IpAddr::V6(at) => self.fib6.remove(&Key::new(prefix.len().into(), at.octets())),
+        }
+        .map_err(into_io)
+    }
+
+    fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
+        let IpAddr::V4(address) = prefix.address() else { return Ok(()) };
+        let key = Key::new(prefix.len().into(), address.octets());
+        if is_local { self.locals4.insert(&key, 1, 0) } else { self.locals4.remove(&key) }
+            .map_err(into_io)
+    }
+
+    fn set_word(&mut self, route: RouteId, word: RouteWord) -> io::Result<()> {
+        let copies = PerCpuValues::try_from(vec![word; self.cpus_possible])?;
+        self.routes.set(route, copies, 0).map_err(into_io)
+    }
+
+    fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()> {
+        self.adjacencies.set(index, adjacency, 0).map_err(into_io)
+    }
+
+    /// RCU covers NAPI polls and the kernel threads of the CPU map.
+    fn grace(&mut self) -> bool {
+        membarrier(MembarrierCommand::Global).is_ok()
+    }
+}
+
+impl Devices {
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+        let Some(Map::CpuMap(cpus)) = ebpf.map(name::CPUS) else {
+            return Err(LoadError::Missing(name::CPUS));
+        };
+        let cpus_id = cpus.info()?.id();
+        Ok(Self {
+            interfaces: take(ebpf, name::INTERFACES)?,
+            ports: take(ebpf, name::PORTS)?,
+            cpus: take(ebpf, name::CPUS)?,
+            cpus_id,
+            workers: Vec::new(),
+        })
+    }
+
+    pub(super) fn set_workers(
+        &mut self,
+        cpus: &[u32],
+        queue_size: u32,
+        worker: &ProgramFd,
+    ) -> Result<(), LoadError> {
+        for cpu in cpus {
+            let queue = self.cpus.set(*cpu, queue_size, Some(worker), 0);
+            queue.map_err(|error| LoadError::Worker { cpu: *cpu, error: xdp_into_io(error) })?;
+            self.workers.push(*cpu);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set(&mut self, ifindex: u32, interface: Interface) -> io::Result<()> {
+        self.ports.insert(ifindex, ifindex, None, 0).map_err(xdp_into_io)?;
+        self.interfaces.insert(ifindex, interface, 0).map_err(into_io)
+    }
+
+    /// What is not there any more need not be removed: the kernel takes a device that is gone out
+    /// of the device map by itself.
+    pub(super) fn remove(&mut self, ifindex: u32) {
+        let _ = self.interfaces.remove(&ifindex);
+        let _ = self.ports.remove(ifindex);
+    }
+
+    pub(super) fn clear(&mut self) {
+        for cpu in std::mem::take(&mut self.workers) {
+            // A queue of no frames: the entry goes, and its kernel thread with it.
+            let _ = self.cpus.set(cpu, 0, None, 0);
+        }
+        let ports: Vec<u32> = self.ports.keys().filter_map(Result::ok).collect();
+        for ifindex in ports {
+            self.remove(ifindex);
+        }
+    }
+
+    pub(super) fn cpu_map_id(&self) -> u32 {
+        self.cpus_id
+    }
+}
+
+/// The system's own error, where there is one.
+pub(super) fn into_io(error: MapError) -> io::Error {
+    match error {
+        MapError::SyscallError(error) => error.io_error,
+        error => io::Error::other(error),
+    }
+}
+
+fn xdp_into_io(error: XdpMapError) -> io::Error {
+    match error {
+        XdpMapError::MapError(error) => into_io(error),
+        error @ XdpMapError::ChainedProgramNotSupported => io::Error::other(error),
+    }
+}

@@ -1,0 +1,311 @@
+//! Messages into [`Event`]s: pure, and without a panic on any bytes.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{
+    event::{Address, Event, Link, Neighbour, NeighbourState},
+    local_routes::LocalRoute,
+    wire::{Attributes, Message, u16_at, u32_at},
+};
+use crate::prefix::Prefix;
+
+/// Sizes of the headers behind the message header: `ifinfomsg`, `ifaddrmsg`, `rtmsg`, `ndmsg`.
+pub(super) const LINK_HEADER_LEN: usize = 16;
+pub(super) const ADDRESS_HEADER_LEN: usize = 8;
+pub(super) const ROUTE_HEADER_LEN: usize = 12;
+pub(super) const NEIGHBOUR_HEADER_LEN: usize = 12;
+
+#[expect(clippy::cast_possible_truncation, reason = "it is 2")]
+pub(super) const AF_INET: u8 = libc::AF_INET as u8;
+#[expect(clippy::cast_possible_truncation, reason = "it is 10")]
+pub(super) const AF_INET6: u8 = libc::AF_INET6 as u8;
+
+// Not in `libc`.
+const NDA_FLAGS_EXT: u16 = 15;
+pub(super) const NTF_EXT_MANAGED: u32 = 1;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFLA_XDP_DRV_PROG_ID: u16 = 5;
+const IFLA_XDP_SKB_PROG_ID: u16 = 6;
+const IFLA_XDP_HW_PROG_ID: u16 = 7;
+
+/// What one notification means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Event(Event),
+    /// Several local routes can share a prefix: whether it came or went is for
+    /// [`super::local_routes::LocalRoutes`] to say.
+    LocalRoute(LocalRoute),
+    LocalRouteGone(LocalRoute),
+    /// A local route replaced another, which the message does not name.
+    LocalRouteReplaced,
+}
+
+/// What a notification means; `None` where it is not about anything that we follow.
+pub(super) fn change(message: &Message<'_>) -> Option<Change> {
+    let body = message.body;
+    let event = match message.kind {
+        libc::RTM_NEWLINK => Event::Link(link(body)?),
+        libc::RTM_DELLINK => Event::LinkGone { ifindex: link_index(body)? },
+        libc::RTM_NEWADDR => Event::Address(address(body)?),
+        libc::RTM_DELADDR => Event::AddressGone(address(body)?),
+        libc::RTM_NEWNEIGH => Event::Neighbour(neighbour(body)?),
+        libc::RTM_DELNEIGH => {
+            let Neighbour { ifindex, address, .. } = neighbour(body)?;
+            Event::NeighbourGone { ifindex, address }
+        }
+        libc::RTM_NEWROUTE => {
+            let route = local_route(body)?;
+            let replaced = message.flags & netlink_packet_core::NLM_F_REPLACE != 0;
+            return Some(if replaced {
+                Change::LocalRouteReplaced
+            } else {
+                Change::LocalRoute(route)
+            });
+        }
+        libc::RTM_DELROUTE => return Some(Change::LocalRouteGone(local_route(body)?)),
+        _ => return None,
+    };
+    Some(Change::Event(event))
+}
+
+/// Which of a link's three places an XDP program sits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    Native,
+    Generic,
+    Offloaded,
+    /// The kernel only named a program, not its place.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpAttachment {
+    pub mode: XdpMode,
+    pub program: u32,
+}
+
+/// What only the checks before the start want to know of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkDetails {
+    pub link: Link,
+    pub loopback: bool,
+    /// The link below a VLAN and the like; of a veth, its peer.
+    pub lower: Option<u32>,
+    /// Where `lower` is in another network namespace: that namespace's id in this one, or -1
+    /// where it has none.
+    pub lower_namespace: Option<i32>,
+    pub xdp: Vec<XdpAttachment>,
+}
+
+pub(super) fn link_details(body: &[u8]) -> Option<LinkDetails> {
+    let link = link(body)?;
+    let attributes = Attributes::after(LINK_HEADER_LEN, body);
+    Some(LinkDetails {
+        link,
+        loopback: u32_at(body, 8)? & libc::IFF_LOOPBACK.cast_unsigned() != 0,
+        lower: attributes.u32(libc::IFLA_LINK).filter(|&ifindex| ifindex != 0),
+        lower_namespace: attributes.u32(libc::IFLA_LINK_NETNSID).map(u32::cast_signed),
+        xdp: xdp_attachments(attributes),
+    })
+}
+
+/// `None` too for the copies with a family (bridge ports), which do not tell of the link itself.
+fn link_index(body: &[u8]) -> Option<u32> {
+    if *body.first()? != 0 || body.len() < LINK_HEADER_LEN {
+        return None;
+    }
+    u32_at(body, 4).filter(|&ifindex| ifindex != 0)
+}
+
+fn link(body: &[u8]) -> Option<Link> {
+    let ifindex = link_index(body)?;
+    let (hardware, flags) = (u16_at(body, 2)?, u32_at(body, 8)?);
+    let attributes = Attributes::after(LINK_HEADER_LEN, body);
+    let mut xdp_programs: Vec<_> =
+        xdp_attachments(attributes).into_iter().map(|attached| attached.program).collect();
+    xdp_programs.dedup();
+    Some(Link {
+        ifindex,
+        name: attributes.text(libc::IFLA_IFNAME)?.to_owned(),
+        mac: attributes
+            .get(libc::IFLA_ADDRESS)
+            .filter(|_| hardware == libc::ARPHRD_ETHER)
+            .and_then(|address| address.try_into().ok()),
+        mtu: attributes.u32(libc::IFLA_MTU)?,
+        up: flags & libc::IFF_UP.cast_unsigned() != 0,
+        carrier: flags & libc::IFF_LOWER_UP.cast_unsigned() != 0,
+        controller: attributes.u32(libc::IFLA_MASTER).filter(|&ifindex| ifindex != 0),
+        kind: attributes
+            .nested(libc::IFLA_LINKINFO)
+            .and_then(|info| info.text(libc::IFLA_INFO_KIND))
+            .map(str::to_owned),
+        xdp_programs,
+    })
+}
+
+fn xdp_attachments(attributes: Attributes<'_>) -> Vec<XdpAttachment> {
+    let Some(xdp) = attributes.nested(libc::IFLA_XDP) else { return Vec::new() };
+    let by_mode: Vec<_> = [
+        (XdpMode::Native, IFLA_XDP_DRV_PROG_ID),
+        (XdpMode::Generic, IFLA_XDP_SKB_PROG_ID),
+        (XdpMode::Offloaded, IFLA_XDP_HW_PROG_ID),
+    ]
+    .into_iter()
+    .filter_map(|(mode, kind)| xdp.u32(kind).map(|program| XdpAttachment { mode, program }))
+    .filter(|attached| attached.program != 0)
+    .collect();
+    if !by_mode.is_empty() {
+        return by_mode;
+    }
+    // Where several are attached, this one is zero.
+    let only = xdp.u32(IFLA_XDP_PROG_ID).filter(|&program| program != 0);
+    only.map(|program| XdpAttachment { mode: XdpMode::Unknown, program }).into_iter().collect()
+}
+
+pub(super) fn address(body: &[u8]) -> Option<Address> {
+    let &[family, length, ..] = body else { return None };
+    let attributes = Attributes::after(ADDRESS_HEADER_LEN, body);
+    // On a point-to-point link IFA_ADDRESS is the peer's.
+    let own = attributes.get(libc::IFA_LOCAL).or_else(|| attributes.get(libc::IFA_ADDRESS))?;
+    let address = IpNet::new(ip(family, own)?, length).ok()?;
+    Some(Address { ifindex: u32_at(body, 4)?, address })
+}
+
+pub(super) fn neighbour(body: &[u8]) -> Option<Neighbour> {
+    if neighbour_flags(body)? & libc::NTF_PROXY != 0 {
+        return None;
+    }
+    let attributes = Attributes::after(NEIGHBOUR_HEADER_LEN, body);
+    Some(Neighbour {
+        ifindex: u32_at(body, 4)?,
+        address: ip(*body.first()?, attributes.get(libc::NDA_DST)?)?,
+        mac: attributes.get(libc::NDA_LLADDR).and_then(|address| address.try_into().ok()),
+        state: neighbour_state(u16_at(body, 8)?),
+    })
+}
+
+/// `NTF_*`.
+pub(super) fn neighbour_flags(body: &[u8]) -> Option<u8> {
+    body.get(10).copied().filter(|_| body.len() >= NEIGHBOUR_HEADER_LEN)
+}
+
+/// `NTF_EXT_*`.
+pub(super) fn neighbour_extended_flags(body: &[u8]) -> u32 {
+    Attributes::after(NEIGHBOUR_HEADER_LEN, body).u32(NDA_FLAGS_EXT).unwrap_or(0)
+}
+
+fn neighbour_state(bits: u16) -> NeighbourState {
+    match bits {
+        libc::NUD_INCOMPLETE => NeighbourState::Incomplete,
+        libc::NUD_REACHABLE => NeighbourState::Reachable,
+        libc::NUD_STALE => NeighbourState::Stale,
+        libc::NUD_DELAY => NeighbourState::Delay,
+        libc::NUD_PROBE => NeighbourState::Probe,
+        libc::NUD_FAILED => NeighbourState::Failed,
+        libc::NUD_NOARP => NeighbourState::NoArp,
+        libc::NUD_PERMANENT => NeighbourState::Permanent,
+        _ => NeighbourState::None,
+    }
+}
+
+/// A route of the local table that makes its prefix ours.
+pub(super) fn local_route(body: &[u8]) -> Option<LocalRoute> {
+    let route = Route::read(body)?;
+    let types = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST, libc::RTN_MULTICAST];
+    if route.table != u32::from(libc::RT_TABLE_LOCAL) || !types.contains(&route.kind) {
+        return None;
+    }
+    let source = route.attributes.get(libc::RTA_PREFSRC);
+    Some(LocalRoute {
+        prefix: Prefix::new(IpNet::new(route.destination()?, route.length).ok()?).ok()?,
+        kind: route.kind,
+        tos: route.tos,
+        ifindex: route.attributes.u32(libc::RTA_OIF),
+        priority: route.attributes.u32(libc::RTA_PRIORITY),
+        source: source.and_then(|source| ip(route.family, source)),
+    })
+}
+
+/// By which interfaces a default route of the main table leaves; none for another route.
+pub(super) fn default_route_interfaces(body: &[u8]) -> Option<Vec<u32>> {
+    let route = Route::read(body)?;
+    let is_default = route.table == u32::from(libc::RT_TABLE_MAIN)
+        && route.kind == libc::RTN_UNICAST
+        && route.length == 0;
+    is_default.then(|| route.interfaces())
+}
+
+/// By which interfaces the route leaves that the kernel chose for a destination.
+pub(super) fn route_interfaces(body: &[u8]) -> Option<Vec<u32>> {
+    Some(Route::read(body)?.interfaces())
+}
+
+struct Route<'a> {
+    family: u8,
+    length: u8,
+    tos: u8,
+    kind: u8,
+    table: u32,
+    attributes: Attributes<'a>,
+}
+
+impl<'a> Route<'a> {
+    fn read(body: &'a [u8]) -> Option<Self> {
+        let &[family, length, _source_length, tos, table, _protocol, _scope, kind, ..] = body
+        else {
+            return None;
+        };
+        let attributes = Attributes::after(ROUTE_HEADER_LEN, body);
+        Some(Self {
+            family,
+            length,
+            tos,
+            kind,
+            table: attributes.u32(libc::RTA_TABLE).unwrap_or(u32::from(table)),
+            attributes,
+        })
+    }
+
+    fn destination(&self) -> Option<IpAddr> {
+        match self.attributes.get(libc::RTA_DST) {
+            Some(destination) => ip(self.family, destination),
+            None if self.length != 0 => None,
+            None if self.family == AF_INET => Some(IpAddr::from([0; 4])),
+            None if self.family == AF_INET6 => Some(IpAddr::from([0; 16])),
+            None => None,
+        }
+    }
+
+    fn interfaces(&self) -> Vec<u32> {
+        let several = self.attributes.get(libc::RTA_MULTIPATH).map(next_hop_interfaces);
+        self.attributes.u32(libc::RTA_OIF).into_iter().chain(several.unwrap_or_default()).collect()
+    }
+}
+
+/// The interfaces in a list of `rtnexthop`.
+fn next_hop_interfaces(mut list: &[u8]) -> Vec<u32> {
+    const LEN_MIN: usize = 8;
+    let mut interfaces = Vec::new();
+    while let (Some(length), Some(ifindex)) = (u16_at(list, 0), u32_at(list, 4)) {
+        let length = usize::from(length);
+        if length < LEN_MIN || length > list.len() {
+            break;
+        }
+        interfaces.push(ifindex);
+        list = list.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    interfaces
+}
+
+fn ip(family: u8, octets: &[u8]) -> Option<IpAddr> {
+    match family {
+        AF_INET => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
+        AF_INET6 => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What we ask of the kernel, and the one thing that we make it do.
+
+use std::{io, net::IpAddr};
+
+use netlink_packet_core::NLM_F_CREATE;
+use tokio::sync::Mutex;
+
+use super::{
+    decode::{
+        AF_INET, AF_INET6, LinkDetails, NTF_EXT_MANAGED, neighbour, neighbour_extended_flags,
+        neighbour_flags, route_interfaces,
+    },
+    event::NeighbourState,
+    lists::{self, ListError},
+    socket::Socket,
+    wire::Request,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    #[error("cannot open a netlink socket: {0}")]
+    Socket(#[source] io::Error),
+    #[error(transparent)]
+    List(#[from] ListError),
+    #[error("cannot ask the kernel for the route to {destination}: {source}")]
+    Route { destination: IpAddr, source: io::Error },
+    #[error("the kernel does not resolve {address} on interface {ifindex}: {source}")]
+    Probe { ifindex: u32, address: IpAddr, source: io::Error },
+}
+
+/// A socket for requests, one at a time.
+pub struct Requests(Mutex<Socket>);
+
+impl Requests {
+    /// In the network namespace of the calling thread.
+    pub fn open() -> Result<Self, RequestError> {
+        let socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE);
+        Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
+    }
+
+    pub async fn links(&self) -> Result<Vec<LinkDetails>, RequestError> {
+        Ok(lists::links(&mut *self.0.lock().await).await?)
+    }
+
+    /// Interfaces of all default routes of the main table, ascending.
+    pub async fn default_route_interfaces(&self) -> Result<Vec<u32>, RequestError> {
+        let routes = lists::default_routes(&mut *self.0.lock().await).await?;
+        let mut interfaces: Vec<_> = routes.into_iter().flatten().collect();
+        interfaces.sort_unstable();
+        interfaces.dedup();
+        Ok(interfaces)
+    }
+
+    /// The interface by which the kernel would send to this address.
+    pub async fn interface_towards(
+        &self,
+        destination: IpAddr,
+    ) -> Result<Option<u32>, RequestError> {
+        let (family, octets) = octets(destination);
+        let bits = if family == AF_INET { 32 } else { 128 };
+        let header = [family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let request =
+            Request::new(libc::RTM_GETROUTE, 0, &header).attribute(libc::RTA_DST, &octets);
+        let mut socket = self.0.lock().await;
+        match socket.request(request, |message| route_interfaces(message.body)).await {
+            Ok(routes) => Ok(routes.into_iter().flatten().next()),
+            Err(error) if is_unreachable(&error) => Ok(None),
+            Err(source) => Err(RequestError::Route { destination, source }),
+        }
+    }
+
+    /// Has the kernel resolve a neighbour, or confirm one that it has not heard of for a while.
+    /// Called every few seconds, it keeps the neighbour resolved; nothing stays behind afterwards
+    /// but an entry that ages like any other.
+    pub async fn probe(&self, ifindex: u32, address: IpAddr) -> Result<(), RequestError> {
+        let failed = |source| RequestError::Probe { ifindex, address, source };
+        let mut socket = self.0.lock().await;
+        let Some(flags) = probe_flags(&mut socket, ifindex, address).await.map_err(failed)? else {
+            return Ok(());
+        };
+        let (family, octets) = octets(address);
+        let request = neighbour_request(libc::RTM_NEWNEIGH, NLM_F_CREATE, family, ifindex, flags)
+            .attribute(libc::NDA_DST, &octets);
+        socket.request(request, |_| None::<()>).await.map_err(failed)?;
+        Ok(())
+    }
+}
+
+/// With which flags an entry is used without a change to it. `None`: with none, since the kernel
+/// would make an entry forget that it is permanent, and stop to keep one that it manages.
+async fn probe_flags(socket: &mut Socket, ifindex: u32, address: IpAddr) -> io::Result<Option<u8>> {
+    let (family, octets) = octets(address);
+    let request = neighbour_request(libc::RTM_GETNEIGH, 0, family, ifindex, 0)
+        .attribute(libc::NDA_DST, &octets);
+    let decode = |body: &[u8]| {
+        let managed = neighbour_extended_flags(body) & NTF_EXT_MANAGED != 0;
+        Some((neighbour(body)?.state, managed, neighbour_flags(body)?))
+    };
+    let entries = match socket.request(request, |message| decode(message.body)).await {
+        Ok(entries) => entries,
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    Ok(match entries.first() {
+        None => Some(libc::NTF_USE),
+        Some((NeighbourState::Permanent | NeighbourState::NoArp, ..) | (_, true, _)) => None,
+        Some((_, false, flags)) => Some(libc::NTF_USE | flags & libc::NTF_EXT_LEARNED),
+    })
+}
+
+fn neighbour_request(kind: u16, flags: u16, family: u8, ifindex: u32, entry_flags: u8) -> Request {
+    let mut header = [family, 0, 0, 0, 0, 0, 0, 0, 0, 0, entry_flags, 0];
+    header[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    Request::new(kind, flags, &header)
+}
+
+fn octets(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(address) => (AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (AF_INET6, address.octets().to_vec()),
+    }
+}
+
+fn is_unreachable(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL)
+    )
+}

@@ -1,0 +1,194 @@
+//! A netlink socket: notifications one datagram at a time, or requests and their answers.
+
+use std::{future::poll_fn, io};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
+};
+use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::wire::{Message, Request, messages, u32_at};
+
+/// More than the kernel puts into one datagram (32 KiB in a dump; one message in a notification).
+const DATAGRAM_MAX: usize = 256 << 10;
+/// How often a list is asked for that changes while the kernel writes it.
+const DUMP_ATTEMPTS_MAX: u32 = 16;
+
+pub(super) struct Socket {
+    inner: TokioSocket,
+    protocol: isize,
+    port: u32,
+    sequence: u32,
+    /// A request was given up before its last answer.
+    unfinished: bool,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// For requests.
+    pub(super) fn open(protocol: isize) -> io::Result<Self> {
+        let mut inner = TokioSocket::new(protocol)?;
+        let port = inner.socket_mut().bind_auto()?.port_number();
+        // Errors do not bring back the request, and dumps are filtered by the kernel.
+        inner.socket_ref().set_cap_ack(true)?;
+        inner.socket_ref().set_netlink_get_strict_chk(true)?;
+        Ok(Self {
+            inner,
+            protocol,
+            port,
+            sequence: 0,
+            unfinished: false,
+            buffer: Vec::with_capacity(DATAGRAM_MAX),
+        })
+    }
+
+    /// For notifications of these groups, with room for this many bytes of them.
+    pub(super) fn subscribe(groups: &[u32], receive_buffer: usize) -> io::Result<Self> {
+        let socket = Self::open(netlink_sys::protocols::NETLINK_ROUTE)?;
+        let inner = socket.inner.socket_ref();
+        // Beyond net.core.rmem_max only with CAP_NET_ADMIN of the host; what can be had is enough.
+        setsockopt(inner, sockopt::RcvBufForce, &receive_buffer)
+            .or_else(|_| setsockopt(inner, sockopt::RcvBuf, &receive_buffer))?;
+        for &group in groups {
+            inner.add_membership(group)?;
+        }
+        Ok(socket)
+    }
+
+    /// The next datagram. Nothing is lost when this future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// ENOBUFS: notifications were lost.
+    pub(super) async fn receive(&mut self) -> io::Result<&[u8]> {
+        let Self { inner, buffer, .. } = self;
+        buffer.clear();
+        let sender = poll_fn(|context| inner.poll_recv_from(context, buffer)).await?;
+        if buffer.len() == buffer.capacity() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a truncated netlink datagram"));
+        }
+        // Another process can send to our port; only the kernel is to be believed.
+        Ok(if sender.port_number() == 0 { buffer } else { &[] })
+    }
+
+    /// What `decode` makes of the answers to a request for one thing.
+    pub(super) async fn request<T>(
+        &mut self,
+        request: Request,
+        decode: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
+        self.exchange(request, NLM_F_ACK, decode).await
+    }
+
+    /// What `decode` makes of a complete list.
+    pub(super) async fn dump<T>(
+        &mut self,
+        request: Request,
+        decode: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
+        for _ in 0..DUMP_ATTEMPTS_MAX {
+            match self.exchange(request.clone(), NLM_F_DUMP, &decode).await {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+        Err(io::Error::other("it changed each time while the kernel wrote it"))
+    }
+
+    async fn exchange<T>(
+        &mut self,
+        mut request: Request,
+        flags: u16,
+        decode: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
+        if self.unfinished {
+            // The kernel refuses a dump while another has not been read to its end.
+            *self = Self::open(self.protocol)?;
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        self.unfinished = true;
+        request.add_flags(flags);
+        let kernel = SocketAddr::new(0, 0);
+        self.inner.socket_ref().send_to(request.encode(self.sequence), &kernel, 0)?;
+
+        let mut answers = Answers { list: Vec::new(), interrupted: false };
+        loop {
+            let (port, sequence) = (self.port, self.sequence);
+            let datagram = self.receive().await?;
+            let end = messages(datagram)
+                .filter(|message| message.port == port && message.sequence == sequence)
+                .find_map(|message| answers.take(&message, &decode));
+            if let Some(end) = end {
+                self.unfinished = false;
+                end?;
+                return answers.complete();
+            }
+        }
+    }
+}
+
+struct Answers<T> {
+    list: Vec<T>,
+    interrupted: bool,
+}
+
+impl<T> Answers<T> {
+    /// The outcome, if this message is the last.
+    fn take(
+        &mut self,
+        message: &Message<'_>,
+        decode: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> Option<io::Result<()>> {
+        self.interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
+        match message.kind {
+            NLMSG_NOOP => None,
+            // Both begin with a negative errno, or zero.
+            NLMSG_ERROR | NLMSG_DONE => {
+                let errno = u32_at(message.body, 0).unwrap_or(0).cast_signed().wrapping_neg();
+                Some(if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) })
+            }
+            _ => {
+                self.list.extend(decode(message));
+                None
+            }
+        }
+    }
+
+    fn complete(self) -> io::Result<Vec<T>> {
+        if self.interrupted { Err(io::ErrorKind::Interrupted.into()) } else { Ok(self.list) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the last message says and whether the list counts, or that it was not the last.
+    fn outcome(kind: u16, flags: u16, body: &[u8]) -> String {
+        let mut answers = Answers { list: Vec::new(), interrupted: false };
+        let message = Message { kind, flags, sequence: 1, port: 1, body };
+        match answers.take(&message, |_| Some(())) {
+            None => format!("{} so far", answers.list.len()),
+            Some(Err(error)) => format!("errno {}", error.raw_os_error().unwrap()),
+            Some(Ok(())) => answers.complete().map_or("incomplete", |_| "complete").to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_answer_ends_with_its_outcome() {
+        let errno = (-libc::ENOENT).to_ne_bytes();
+        let cases: [(u16, u16, &[u8], &str); 7] = [
+            (libc::RTM_NEWLINK, 0, &[], "1 so far"),
+            (NLMSG_NOOP, 0, &[], "0 so far"),
+            (NLMSG_ERROR, 0, &[0; 4], "complete"),
+            (NLMSG_ERROR, 0, &errno, "errno 2"),
+            (NLMSG_DONE, 0, &[0; 4], "complete"),
+            (NLMSG_DONE, 0, &errno, "errno 2"),
+            (NLMSG_DONE, NLM_F_DUMP_INTR, &[0; 4], "incomplete"),
+        ];
+        for (kind, flags, body, expected) in cases {
+            assert_eq!(outcome(kind, flags, body), expected, "kind {kind}, flags {flags}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! From what a route says of its next hop to an egress that can reach it, or a reason why not.
+
+use std::{fmt::Write as _, net::IpAddr};
+
+use crate::{
+    engine::Refusal,
+    netlink::event::Link,
+    rib::{Hop, Rib},
+    route::{NextHop, Route},
+};
+
+/// Finds the egress of a route, as Linux would (`fib_check_nh()`): the gateway must be a neighbour.
+pub fn resolve(rib: &Rib, route: &Route) -> Result<Hop, Refusal> {
+    let NextHop { via, dev } = &route.next_hop;
+    match (via, dev) {
+        (None, None) => Err(Refusal::new(format!(
+            "{}: a route needs a next hop: 'via ADDRESS', 'dev INTERFACE' or both",
+            route.prefix
+        ))),
+        (None, Some(dev)) => Ok(Hop { ifindex: port(rib, dev)?.ifindex, via: None }),
+        (Some(via), Some(dev)) => {
+            let link = port(rib, dev)?;
+            check_gateway(rib, *via)?;
+            if is_link_local(*via) || holds(rib, link.ifindex, *via).is_some() {
+                return Ok(Hop { ifindex: link.ifindex, via: Some(*via) });
+            }
+            Err(Refusal::new(format!(
+                "next hop {via} is in no subnet of {dev} ({}): give {dev} an address in the next \
+                 hop's subnet, or correct the next hop",
+                subnets(rib, link.ifindex)
+            )))
+        }
+        (Some(via), None) => {
+            check_gateway(rib, *via)?;
+            if is_link_local(*via) {
+                let message =
+                    format!("next hop {via} is link-local: say which interface with 'dev'");
+                return Err(Refusal::new(message));
+            }
+            let reaching = rib.ports().filter_map(|port| Some((holds(rib, port, *via)?, port)));
+            let longest = reaching.max_by_key(|(len, _)| *len);
+            match longest {
+                Some((_, ifindex)) => Ok(Hop { ifindex, via: Some(*via) }),
+                None => Err(Refusal::new(format!(
+                    "next hop {via} is on no interface of this forwarder ({})",
+                    interfaces(rib)
+                ))),
+            }
+        }
+    }
+}
+
+fn check_gateway(rib: &Rib, via: IpAddr) -> Result<(), Refusal> {
+    let bad = via.is_unspecified() || via.is_multicast() || via.is_loopback();
+    if bad {
+        return Err(Refusal::new(format!("{via} cannot be a next hop: it is no host's address")));
+    }
+    if rib.is_local(via) {
+        return Err(Refusal::new(format!(
+            "{via} cannot be a next hop: it is an address of this host, or a broadcast address"
+        )));
+    }
+    Ok(())
+}
+
+/// The length of the longest subnet of an interface that this address is in.
+fn holds(rib: &Rib, ifindex: u32, address: IpAddr) -> Option<u8> {
+    let subnets = rib.addresses_of(ifindex).filter(|subnet| subnet.contains(&address));
+    subnets.map(|subnet| subnet.prefix_len()).max()
+}
+
+fn port<'a>(rib: &'a Rib, dev: &str) -> Result<&'a Link, Refusal> {
+    match rib.link_named(dev) {
+        Some(link) if rib.is_port(link.ifindex) => Ok(link),
+        Some(_) => Err(Refusal::new(format!(
+            "{dev} is not an interface of this forwarder ({}): start it with '--iface …,{dev}'",
+            interfaces(rib)
+        ))),
+        None => Err(Refusal::new(format!(
+            "there is no interface {dev}: this forwarder has {}",
+            interfaces(rib)
+        ))),
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+fn interfaces(rib: &Rib) -> String {
+    let mut text = String::new();
+    for ifindex in rib.ports() {
+        let name = rib.links().get(&ifindex).map_or("(gone)", |link| &link.name);
+        let comma = if text.is_empty() { "" } else { "; " };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{comma}{name}: {}", subnets(rib, ifindex));
+    }
+    text
+}
+
+fn subnets(rib: &Rib, ifindex: u32) -> String {
+    let subnets: Vec<String> = rib.addresses_of(ifindex).map(|subnet| subnet.to_string()).collect();
+    if subnets.is_empty() { "no address".to_owned() } else { subnets.join(", ") }
+}

@@ -1,0 +1,280 @@
+//! What is wanted: routes as commanded, and the kernel's links, addresses and neighbours as last
+//! heard. Pure: nothing here waits or writes a map.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use forwarder_common::{
+    abi::{ADJACENCY_FRAGS, Adjacency},
+    verdict::Reason,
+};
+use ipnet::IpNet;
+
+use crate::{
+    netlink::event::{Address, Event, Link, Neighbour, NeighbourState},
+    prefix::Prefix,
+};
+
+/// One way out: what shares a route id, however many prefixes lead there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Hop {
+    /// Interface index of the egress.
+    pub ifindex: u32,
+    /// `None`: connected, each destination is a neighbour itself.
+    pub via: Option<IpAddr>,
+}
+
+/// What a prefix is to lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Local,
+    Hop(Hop),
+}
+
+impl From<Hop> for Target {
+    fn from(hop: Hop) -> Self {
+        Self::Hop(hop)
+    }
+}
+
+/// Where a hop leads now: an Ethernet header and a port, or the reason why nowhere.
+pub type Way = Result<Adjacency, Reason>;
+
+/// What one change may have altered: to be compared with what is installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    pub prefixes: BTreeSet<Prefix>,
+    pub hops: BTreeSet<Hop>,
+    /// Interface indexes.
+    pub links: BTreeSet<u32>,
+    /// Too much to list: everything.
+    pub all: bool,
+}
+
+impl Dirty {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub fn merge(&mut self, other: Self) {
+        self.prefixes.extend(other.prefixes);
+        self.hops.extend(other.hops);
+        self.links.extend(other.links);
+        self.all |= other.all;
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Rib {
+    routes: BTreeMap<Prefix, Hop>,
+    locals: BTreeSet<Prefix>,
+    links: BTreeMap<u32, Link>,
+    addresses: BTreeSet<Address>,
+    /// By address first: those inside a prefix lie side by side.
+    neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
+    /// The interfaces that we forward on; `true` where the driver sends frags.
+    ports: BTreeMap<u32, bool>,
+}
+
+impl Rib {
+    /// For interfaces with these indexes; `true` where the driver sends frames of several buffers.
+    pub fn new(ports: BTreeMap<u32, bool>) -> Self {
+        Self { ports, ..Self::default() }
+    }
+
+    pub fn insert(&mut self, prefix: Prefix, hop: Hop, dirty: &mut Dirty) {
+        self.routes.insert(prefix, hop);
+        self.touch_route(prefix, dirty);
+    }
+
+    pub fn remove(&mut self, prefix: Prefix, dirty: &mut Dirty) -> Option<Hop> {
+        let hop = self.routes.remove(&prefix)?;
+        self.touch_route(prefix, dirty);
+        Some(hop)
+    }
+
+    pub fn route(&self, prefix: Prefix) -> Option<Hop> {
+        self.routes.get(&prefix).copied()
+    }
+
+    /// In the order of prefixes, IPv4 first.
+    pub fn routes(&self) -> impl Iterator<Item = (Prefix, Hop)> + '_ {
+        self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
+    }
+
+    pub fn links(&self) -> &BTreeMap<u32, Link> {
+        &self.links
+    }
+
+    pub fn link_named(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|link| link.name == name)
+    }
+
+    pub fn ports(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ports.keys().copied()
+    }
+
+    pub fn is_port(&self, ifindex: u32) -> bool {
+        self.ports.contains_key(&ifindex)
+    }
+
+    pub fn addresses_of(&self, ifindex: u32) -> impl Iterator<Item = IpNet> + '_ {
+        let of_it = move |address: &&Address| address.ifindex == ifindex;
+        self.addresses.iter().filter(of_it).map(|address| address.address)
+    }
+
+    pub fn neighbour(&self, hop: Hop) -> Option<&Neighbour> {
+        self.neighbours.get(&(hop.via?, hop.ifindex))
+    }
+
+    /// The longest prefix with a route that holds this address.
+    pub fn longest_match(&self, address: IpAddr) -> Option<(Prefix, Hop)> {
+        let host = Prefix::host(address);
+        (0..=host.len()).rev().find_map(|len| {
+            let net = IpNet::new(address, len).ok()?.trunc();
+            let prefix = Prefix::new(net).ok()?;
+            Some((prefix, self.route(prefix)?))
+        })
+    }
+
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        self.covering_local(Prefix::host(address)).is_some()
+    }
+
+    /// What this prefix is to lead to; `None` where it must not be installed.
+    ///
+    /// A prefix of the local table hides what is below it: so it is in Linux for IPv6, and for
+    /// IPv4 as soon as there are rules. What is hidden goes up, which is right in any case.
+    pub fn target(&self, prefix: Prefix) -> Option<Target> {
+        match self.covering_local(prefix) {
+            Some(local) if local == prefix => return Some(Target::Local),
+            Some(_) => return None,
+            None => {}
+        }
+        self.route(prefix).or_else(|| self.host_route(prefix)).map(Target::Hop)
+    }
+
+    /// Every prefix that may have a target.
+    pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
+        let hosts = self.neighbours.keys().map(|(address, _)| Prefix::host(*address));
+        self.routes.keys().chain(&self.locals).copied().chain(hosts)
+    }
+
+    /// Where a hop leads now.
+    pub fn way(&self, hop: Hop) -> Way {
+        let Some((frags, link)) = self.ports.get(&hop.ifindex).zip(self.links.get(&hop.ifindex))
+        else {
+            return Err(Reason::NoPort);
+        };
+        if !link.up || !link.carrier {
+            return Err(Reason::EgressDown);
+        }
+        let source_mac = link.mac.ok_or(Reason::NoPort)?;
+        let Some(neighbour) = self.neighbour(hop) else { return Err(Reason::NeighbourPending) };
+        match neighbour.mac.filter(|_| neighbour.state.is_valid()) {
+            Some(destination_mac) => Ok(Adjacency {
+                port: hop.ifindex,
+                mtu: link.mtu,
+                destination_mac,
+                source_mac,
+                flags: if *frags { ADJACENCY_FRAGS } else { 0 },
+            }),
+            None if neighbour.state == NeighbourState::Failed => Err(Reason::NeighbourFailed),
+            None => Err(Reason::NeighbourPending),
+        }
+    }
+
+    /// Takes in what the kernel said.
+    pub fn apply(&mut self, event: Event, dirty: &mut Dirty) {
+        match event {
+            Event::Links(links) => {
+                self.links = links.into_iter().map(|link| (link.ifindex, link)).collect();
+                dirty.all = true;
+            }
+            Event::Link(link) => {
+                dirty.links.insert(link.ifindex);
+                self.links.insert(link.ifindex, link);
+            }
+            Event::LinkGone { ifindex } => {
+                dirty.links.insert(ifindex);
+                self.links.remove(&ifindex);
+            }
+            Event::Addresses(addresses) => self.addresses = addresses.into_iter().collect(),
+            Event::Address(address) => {
+                self.addresses.insert(address);
+            }
+            Event::AddressGone(address) => {
+                self.addresses.remove(&address);
+            }
+            Event::Locals(locals) => {
+                self.locals = locals.into_iter().collect();
+                dirty.all = true;
+            }
+            Event::Local(prefix) => {
+                self.locals.insert(prefix);
+                self.touch_local(prefix, dirty);
+            }
+            Event::LocalGone(prefix) => {
+                self.locals.remove(&prefix);
+                self.touch_local(prefix, dirty);
+            }
+            Event::Neighbours(neighbours) => {
+                let key = |neighbour: &Neighbour| (neighbour.address, neighbour.ifindex);
+                self.neighbours =
+                    neighbours.into_iter().map(|neighbour| (key(&neighbour), neighbour)).collect();
+                dirty.all = true;
+            }
+            Event::Neighbour(neighbour) => {
+                let key = (neighbour.address, neighbour.ifindex);
+                touch_neighbour(key, dirty);
+                self.neighbours.insert(key, neighbour);
+            }
+            Event::NeighbourGone { ifindex, address } => {
+                touch_neighbour((address, ifindex), dirty);
+                self.neighbours.remove(&(address, ifindex));
+            }
+        }
+    }
+
+    /// A neighbour inside a connected prefix is a route of its own, as Linux would reach it.
+    fn host_route(&self, prefix: Prefix) -> Option<Hop> {
+        let address = prefix.address();
+        if prefix != Prefix::host(address) {
+            return None;
+        }
+        let (_, connected) = self.longest_match(address)?;
+        let hop = Hop { ifindex: connected.ifindex, via: Some(address) };
+        let is_valid = self.neighbour(hop).is_some_and(|neighbour| neighbour.state.is_valid());
+        (connected.via.is_none() && is_valid).then_some(hop)
+    }
+
+    fn covering_local(&self, prefix: Prefix) -> Option<Prefix> {
+        // Few local prefixes are shorter than a host's, so most lengths are not there at all.
+        (0..=prefix.len()).find_map(|len| {
+            let net = IpNet::new(prefix.address(), len).ok()?.trunc();
+            self.locals.get(&Prefix::new(net).ok()?).copied()
+        })
+    }
+
+    /// This prefix, and the hosts in it: a connected prefix makes them routes of their own.
+    fn touch_route(&self, prefix: Prefix, dirty: &mut Dirty) {
+        dirty.prefixes.insert(prefix);
+        let hosts =
+            self.neighbours.range((prefix.address(), 0)..).map(|((address, _), _)| *address);
+        dirty.prefixes.extend(hosts.take_while(|host| prefix.contains(*host)).map(Prefix::host));
+    }
+
+    /// Likewise, and the routes below it, which it hides.
+    fn touch_local(&self, prefix: Prefix, dirty: &mut Dirty) {
+        self.touch_route(prefix, dirty);
+        let below = self.routes.range(prefix..).map(|(below, _)| *below);
+        dirty.prefixes.extend(below.take_while(|below| prefix.covers(below)));
+    }
+}
+
+fn touch_neighbour((address, ifindex): (IpAddr, u32), dirty: &mut Dirty) {
+    dirty.prefixes.insert(Prefix::host(address));
+    dirty.hops.insert(Hop { ifindex, via: Some(address) });
+}
