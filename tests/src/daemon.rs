@@ -41,7 +41,8 @@ pub fn binary() -> PathBuf {
 pub struct Forwarder {
     host: Host,
     binary: PathBuf,
-    name: String,
+    /// What `--name` says, if it is given.
+    name: Option<String>,
     run_dir: PathBuf,
 }
 
@@ -57,20 +58,20 @@ impl Forwarder {
     /// The one under test, with a name and a folder of its own, and with nothing in it yet.
     pub fn new(host: &Host) -> Result<Self> {
         static SWEEP: Once = Once::new();
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         SWEEP.call_once(|| sweep(host));
-        let name = format!("{PREFIX}{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        Self::named(host, binary(), name)
+        let run_dir = new_folder()?;
+        let name = run_dir.file_name().map(|name| name.to_string_lossy().into_owned());
+        Ok(Self { host: host.clone(), binary: binary(), name, run_dir })
     }
 
-    pub fn named(host: &Host, binary: PathBuf, name: String) -> Result<Self> {
-        let run_dir = env::temp_dir().join(&name);
-        fs::create_dir(&run_dir).with_context(|| format!("make {}", run_dir.display()))?;
-        Ok(Self { host: host.clone(), binary, name, run_dir })
+    /// One that is called as a user does it: without a name, so that it has that of its network
+    /// namespace.
+    pub fn unnamed(host: &Host, binary: PathBuf) -> Result<Self> {
+        Ok(Self { host: host.clone(), binary, name: None, run_dir: new_folder()? })
     }
 
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     pub fn run_dir(&self) -> &Path {
@@ -80,7 +81,11 @@ impl Forwarder {
     /// `forwarder` with these arguments, separated by spaces, on its host.
     pub fn command(&self, arguments: &str) -> Command {
         let mut command = self.host.command(&self.binary);
-        command.args(arguments.split_whitespace()).env("FORWARDER_RUN_DIR", &self.run_dir);
+        command.env("FORWARDER_RUN_DIR", &self.run_dir);
+        if let Some(name) = &self.name {
+            command.args(["--name", name]);
+        }
+        command.args(arguments.split_whitespace());
         command
     }
 
@@ -114,8 +119,7 @@ impl Forwarder {
     /// forwards. Metrics are off unless they say otherwise.
     pub fn start(self, arguments: &str) -> Result<Daemon> {
         let metrics = if arguments.contains("--metrics") { "" } else { "--metrics off" };
-        let name = if arguments.contains("--name") { "" } else { &format!("--name {}", self.name) };
-        let command = self.command(&format!("run {arguments} {metrics} {name}"));
+        let command = self.command(&format!("run {arguments} {metrics}"));
         // It takes itself down on SIGTERM: even if we are killed it leaves nothing behind.
         let process = Process::spawn(command, Signal::SIGTERM)?;
         let mut daemon = Daemon { process, forwarder: self };
@@ -128,11 +132,18 @@ impl Forwarder {
         .with_context(|| format!("it said: {}", daemon.stderr()))?;
         Ok(daemon)
     }
+
+    /// Removes all that it has left.
+    fn unload(&self) {
+        // There is an error whenever nothing was left, and none that a test could do anything about.
+        let _ = self.call("unload");
+        let _ = fs::remove_dir_all(&self.run_dir);
+    }
 }
 
 impl Drop for Forwarder {
     fn drop(&mut self) {
-        unload(&self.host, &self.binary, &self.name, &self.run_dir);
+        self.unload();
     }
 }
 
@@ -188,6 +199,14 @@ impl Daemon {
 /// Names and folders of our forwarders: then a process id, a dash and a number.
 const PREFIX: &str = "forwarder-test-";
 
+fn new_folder() -> Result<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = env::temp_dir().join(format!("{PREFIX}{}-{number}", process::id()));
+    fs::create_dir(&folder).with_context(|| format!("make {}", folder.display()))?;
+    Ok(folder)
+}
+
 /// Removes what forwarders have left whose tests were killed.
 fn sweep(host: &Host) {
     let Ok(entries) = fs::read_dir(env::temp_dir()) else { return };
@@ -196,16 +215,9 @@ fn sweep(host: &Host) {
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            unload(host, &binary(), &name, &entry.path());
+            // Dropped at once, and so unloaded.
+            let run_dir = entry.path();
+            drop(Forwarder { host: host.clone(), binary: binary(), name: Some(name), run_dir });
         }
     }
-}
-
-/// Removes all that a forwarder has left. An error is no concern of a test that has ended, and
-/// there is one whenever there was nothing to remove.
-fn unload(host: &Host, binary: &Path, name: &str, run_dir: &Path) {
-    let mut command = host.command(binary);
-    command.args(["unload", "--name", name]).env("FORWARDER_RUN_DIR", run_dir);
-    let _ = Process::spawn(command, Signal::SIGKILL).and_then(|process| process.finish(COMMAND));
-    let _ = fs::remove_dir_all(run_dir);
 }

@@ -1,6 +1,8 @@
-//! The forwarder's counters, as `forwarder -j stats` prints them: the few fields that tests need.
+//! The forwarder's counters, as `forwarder -j stats` prints them.
 
-use forwarder_common::verdict::{Reason, SLOT_REDIRECTED, SLOT_RX, SLOT_STEERED, SLOTS};
+use std::collections::BTreeMap;
+
+use forwarder_common::verdict::Reason;
 use serde::Deserialize;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -14,32 +16,47 @@ pub struct Stats {
     pub interfaces: Vec<Interface>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Interface {
     pub name: String,
     pub ifindex: u32,
-    /// By CPU number.
-    pub ingress: Vec<Counters>,
-    /// By CPU number: frames that came in by this interface and were steered to that CPU.
-    pub worker: Vec<Counters>,
+    /// CPUs that are online, or that counted something.
+    pub cpus: Vec<Cpu>,
 }
 
-/// One [`Count`] a slot.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Counters(Vec<Count>);
+/// What one CPU did with frames that came in by an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Cpu {
+    pub cpu: u32,
+    /// Where they came in.
+    pub ingress: Outcomes,
+    /// Where they were steered to.
+    pub worker: Outcomes,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Outcomes {
+    pub rx: Count,
+    pub redirected: Count,
+    /// Always zero of a worker.
+    #[serde(default)]
+    pub steered: Count,
+    /// By the reason's label.
+    passed: BTreeMap<String, Count>,
+}
 
 impl Stats {
+    /// The interface of this name; there must be one.
     pub fn interface(&self, name: &str) -> &Interface {
         let found = self.interfaces.iter().find(|interface| interface.name == name);
         found.unwrap_or_else(|| panic!("no counters for {name} in {self:#?}"))
     }
 
-    /// What has happened since an earlier look, interface by interface.
+    /// What has happened since an earlier look.
     pub fn since(&self, before: &Self) -> Self {
         let less = |now: &Interface| {
             let then = before.interfaces.iter().find(|then| then.ifindex == now.ifindex);
-            then.map_or_else(|| now.clone(), |then| now.since(then))
+            now.since(then.unwrap_or(&Interface::default()))
         };
         Self { interfaces: self.interfaces.iter().map(less).collect() }
     }
@@ -51,135 +68,149 @@ impl Stats {
 
     /// Likewise on one CPU.
     pub fn redirected_on(&self, cpu: u32) -> u64 {
-        let programs = self.interfaces.iter().flat_map(|it| [&it.ingress, &it.worker]);
-        programs.map(|cpus| cpus[cpu as usize].redirected().packets).sum()
+        self.interfaces.iter().map(|interface| interface.cpu(cpu).redirected()).sum()
     }
 }
 
 impl Interface {
-    /// Over all CPUs of the program `ingress`.
-    pub fn ingress_total(&self) -> Counters {
-        Counters::sum(&self.ingress)
+    pub fn cpu(&self, number: u32) -> Cpu {
+        let zero = || Cpu { cpu: number, ..Cpu::default() };
+        self.cpus.iter().find(|cpu| cpu.cpu == number).cloned().unwrap_or_else(zero)
     }
 
-    /// Over all CPUs of the program `worker`.
-    pub fn worker_total(&self) -> Counters {
-        Counters::sum(&self.worker)
+    /// Over all CPUs.
+    pub fn ingress(&self) -> Outcomes {
+        self.cpus.iter().fold(Outcomes::default(), |sum, cpu| sum.plus(&cpu.ingress))
+    }
+
+    /// Over all CPUs.
+    pub fn worker(&self) -> Outcomes {
+        self.cpus.iter().fold(Outcomes::default(), |sum, cpu| sum.plus(&cpu.worker))
     }
 
     /// Frames that came in here and were forwarded, with or without a hop to another CPU.
     pub fn redirected(&self) -> u64 {
-        self.ingress_total().redirected().packets + self.worker_total().redirected().packets
+        self.cpus.iter().map(Cpu::redirected).sum()
     }
 
     /// Frames that came in here and were left to Linux for this reason.
     pub fn passed(&self, reason: Reason) -> u64 {
-        self.ingress_total().passed(reason).packets + self.worker_total().passed(reason).packets
-    }
-
-    /// Frames by reason, where there are any: what to print when a count is not as expected.
-    pub fn reasons(&self) -> Vec<(&'static str, u64)> {
-        let counts = Reason::ALL.map(|reason| (reason.label(), self.passed(reason)));
-        counts.into_iter().filter(|(_, packets)| *packets > 0).collect()
+        self.ingress().passed(reason).packets + self.worker().passed(reason).packets
     }
 
     fn since(&self, before: &Self) -> Self {
-        let less = |now: &[Counters], then: &[Counters]| {
-            now.iter().zip(then).map(|(now, then)| now.since(then)).collect()
+        let less = |now: &Cpu| {
+            let then = before.cpu(now.cpu);
+            Cpu {
+                cpu: now.cpu,
+                ingress: now.ingress.minus(&then.ingress),
+                worker: now.worker.minus(&then.worker),
+            }
         };
-        Self {
-            ingress: less(&self.ingress, &before.ingress),
-            worker: less(&self.worker, &before.worker),
-            ..self.clone()
-        }
+        Self { cpus: self.cpus.iter().map(less).collect(), ..self.clone() }
     }
 }
 
-impl Counters {
-    pub fn rx(&self) -> Count {
-        self.slot(SLOT_RX)
+impl Cpu {
+    pub fn redirected(&self) -> u64 {
+        self.ingress.redirected.packets + self.worker.redirected.packets
     }
+}
 
-    pub fn redirected(&self) -> Count {
-        self.slot(SLOT_REDIRECTED)
-    }
-
-    pub fn steered(&self) -> Count {
-        self.slot(SLOT_STEERED)
-    }
-
+impl Outcomes {
     pub fn passed(&self, reason: Reason) -> Count {
-        self.slot(reason.slot())
+        self.passed.get(reason.label()).copied().unwrap_or_default()
     }
 
     /// Frames passed for any reason.
     pub fn passed_all(&self) -> u64 {
-        Reason::ALL.iter().map(|reason| self.passed(*reason).packets).sum()
+        self.passed.values().map(|count| count.packets).sum()
     }
 
     /// Whether every frame that came in has become of something.
-    pub fn close(&self) -> bool {
-        let out = self.redirected().packets + self.steered().packets + self.passed_all();
-        self.rx().packets == out
+    pub fn closes(&self) -> bool {
+        let out = self.redirected.packets + self.steered.packets + self.passed_all();
+        self.rx.packets == out
     }
 
-    fn slot(&self, slot: u32) -> Count {
-        self.0[slot as usize]
+    fn plus(&self, other: &Self) -> Self {
+        self.combined(other, |a, b| a + b)
     }
 
-    fn sum(cpus: &[Self]) -> Self {
-        let zero = Self(vec![Count::default(); SLOTS as usize]);
-        cpus.iter().fold(zero, |sum, cpu| sum.combined(cpu, |a, b| a + b))
-    }
-
-    fn since(&self, before: &Self) -> Self {
+    fn minus(&self, before: &Self) -> Self {
         self.combined(before, |now, then| now - then)
     }
 
     fn combined(&self, other: &Self, number: impl Fn(u64, u64) -> u64) -> Self {
-        let count = |(a, b): (&Count, &Count)| Count {
+        let count = |a: Count, b: Count| Count {
             packets: number(a.packets, b.packets),
             bytes: number(a.bytes, b.bytes),
         };
-        Self(self.0.iter().zip(&other.0).map(count).collect())
+        let zero = Count::default();
+        let labels = self.passed.keys().chain(other.passed.keys());
+        let of = |passed: &BTreeMap<String, Count>, label| *passed.get(label).unwrap_or(&zero);
+        let passed = labels
+            .map(|label| (label.clone(), count(of(&self.passed, label), of(&other.passed, label))));
+        Self {
+            rx: count(self.rx, other.rx),
+            redirected: count(self.redirected, other.redirected),
+            steered: count(self.steered, other.steered),
+            passed: passed.filter(|(_, count)| *count != zero).collect(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn counters(rx: u64, redirected: u64, passed: u64) -> Counters {
-        let mut slots = vec![Count::default(); SLOTS as usize];
-        slots[SLOT_RX as usize].packets = rx;
-        slots[SLOT_REDIRECTED as usize].packets = redirected;
-        slots[Reason::NoRoute.slot() as usize].packets = passed;
-        Counters(slots)
+    fn outcomes(rx: u64, redirected: u64, steered: u64, no_route: u64) -> serde_json::Value {
+        let count = |packets| json!({ "packets": packets, "bytes": 64 * packets });
+        let passed = if no_route > 0 { json!({ "no_route": count(no_route) }) } else { json!({}) };
+        json!({
+            "rx": count(rx),
+            "redirected": count(redirected),
+            "steered": count(steered),
+            "passed": passed,
+        })
     }
 
-    fn stats(ingress: Vec<Counters>, worker: Vec<Counters>) -> Stats {
-        Stats { interfaces: vec![Interface { name: "eth0".into(), ifindex: 2, ingress, worker }] }
+    fn stats(cpus: &[(u32, serde_json::Value, serde_json::Value)]) -> Stats {
+        let cpu = |(cpu, ingress, worker): &(u32, serde_json::Value, serde_json::Value)| json!({ "cpu": cpu, "ingress": ingress, "worker": worker });
+        let cpus: Vec<_> = cpus.iter().map(cpu).collect();
+        let interface = json!({ "name": "eth0", "ifindex": 2, "cpus": cpus });
+        serde_json::from_value(json!({ "uptime_ms": 1, "interfaces": [interface] })).unwrap()
     }
 
     #[test]
     fn counters_are_summed_over_cpus_and_programs() {
-        let stats = stats(
-            vec![counters(5, 3, 2), counters(1, 1, 0)],
-            vec![counters(0, 0, 0), counters(9, 8, 1)],
-        );
+        let stats = stats(&[
+            (0, outcomes(8, 3, 3, 2), outcomes(0, 0, 0, 0)),
+            (3, outcomes(1, 1, 0, 0), outcomes(3, 2, 0, 1)),
+        ]);
         let eth0 = stats.interface("eth0");
-        assert_eq!((stats.redirected(), eth0.passed(Reason::NoRoute)), (12, 3));
-        assert_eq!(eth0.reasons(), [("no_route", 3)]);
-        assert_eq!(eth0.ingress_total().rx().packets, 6);
-        assert!(eth0.ingress_total().close());
-        assert!(!counters(5, 3, 1).close());
+        assert_eq!((stats.redirected(), eth0.passed(Reason::NoRoute)), (6, 3));
+        assert_eq!((stats.redirected_on(0), stats.redirected_on(3)), (3, 3));
+        assert_eq!(stats.redirected_on(1), 0);
+        assert_eq!(eth0.ingress().rx, Count { packets: 9, bytes: 9 * 64 });
+        assert!(eth0.ingress().closes() && eth0.worker().closes());
+        let lost = Outcomes { rx: Count { packets: 9, bytes: 0 }, ..eth0.cpu(0).ingress };
+        assert!(!lost.closes());
     }
 
     #[test]
     fn a_difference_is_taken_counter_by_counter() {
-        let before = stats(vec![counters(5, 3, 2)], vec![counters(0, 0, 0)]);
-        let now = stats(vec![counters(8, 5, 3)], vec![counters(1, 1, 0)]);
-        let expected = stats(vec![counters(3, 2, 1)], vec![counters(1, 1, 0)]);
+        let before = stats(&[(0, outcomes(5, 3, 0, 2), outcomes(0, 0, 0, 0))]);
+        let now = stats(&[
+            (0, outcomes(8, 6, 0, 2), outcomes(1, 1, 0, 0)),
+            (1, outcomes(1, 0, 0, 1), outcomes(0, 0, 0, 0)),
+        ]);
+        let expected = stats(&[
+            (0, outcomes(3, 3, 0, 0), outcomes(1, 1, 0, 0)),
+            (1, outcomes(1, 0, 0, 1), outcomes(0, 0, 0, 0)),
+        ]);
         assert_eq!(now.since(&before), expected);
     }
 }

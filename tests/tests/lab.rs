@@ -216,7 +216,8 @@ fn nothing_is_left_of_a_room_after_kill_9() {
         Ok(process.stdout().lines().next().map(String::from))
     })
     .unwrap();
-    assert_eq!(processes_in(&namespace).len(), 3, "the lab, bash, and sleep");
+    let three = || Ok((processes_in(&namespace).len() == 3).then_some(()));
+    wait_until("the lab, bash and sleep to be there", SOON, three).unwrap();
     process.signal(Signal::SIGKILL).unwrap();
     let gone = || Ok(processes_in(&namespace).is_empty().then_some(()));
     wait_until("the room to be empty", SOON, gone).unwrap();

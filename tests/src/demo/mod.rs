@@ -42,7 +42,7 @@ pub(crate) fn run(forwarder: PathBuf) -> Result<ExitCode> {
     let lab = Lab::router().mtu(1, NARROW).build()?;
     room::show(&lab.router)?;
     let cpus = online_cpus()?;
-    let daemon = start(Forwarder::named(&lab.router, forwarder, "demo".into())?, &cpus)?;
+    let daemon = start(Forwarder::unnamed(&lab.router, forwarder)?, &cpus)?;
     let mut demo = Demo { lab, daemon, proofs: Vec::new() };
     demo.forward()?;
     demo.show_cpus(&cpus)?;
