@@ -4,7 +4,7 @@
 //! and none can be missed.
 
 use std::{
-    env,
+    env, fs,
     os::unix::process::CommandExt,
     path::Path,
     process::{Command, ExitCode, ExitStatus},
@@ -50,15 +50,17 @@ pub(crate) fn enter(interrupt: Interrupt) -> Result<ExitCode> {
 
 /// First thing inside: shows the room's processes, and no others.
 pub(crate) fn furnish() -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).context("make a mount namespace")?;
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS)
+        .context("make a mount namespace and one for the host name")?;
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .context("keep mounts to ourselves")?;
     mount_over("proc", "/proc")?;
     mount_over("tmpfs", SCRATCH)
 }
 
-/// Shows the interfaces of this host, as programs on it expect, and no pin but their own.
+/// Shows the name and the interfaces of this host, as programs on it expect, and no pin but theirs.
 pub(crate) fn show(host: &Host) -> Result<()> {
+    fs::write("/proc/sys/kernel/hostname", &host.name)?;
     // What /sys/class/net lists is decided by the network that sysfs is mounted from.
     host.run(|| mount_over("sysfs", "/sys"))?;
     mount_over("bpf", "/sys/fs/bpf")

@@ -196,12 +196,16 @@ fn nothing_is_left_of_a_lab_after_kill_9() {
 #[test]
 fn the_shell_of_a_lab_sees_the_router_and_reaches_its_hosts() {
     require!(skip::lab());
-    let script = "ls /sys/class/net; cat /sys/class/net/eth0/address; ip -br link show eth1;
+    let script =
+        "uname -n; ls /sys/class/net; cat /sys/class/net/eth0/address; ip -br link show eth1;
         forwarder-lab ping 2001:db8:2::2 -c 1; forwarder-lab on B ip -br address; exit 7";
     let process = Process::spawn(room("lab", &["bash", "-c", script]), Signal::SIGKILL).unwrap();
     let finished = process.finish(Duration::from_secs(20)).unwrap();
     let Finished { stdout, stderr, .. } = &finished;
-    assert!(stdout.starts_with("eth0\neth1\nlo\n02:00:00:00:01:01\neth1@"), "{stdout}{stderr}");
+    assert!(
+        stdout.starts_with("router\neth0\neth1\nlo\n02:00:00:00:01:01\neth1@"),
+        "{stdout}{stderr}"
+    );
     assert!(stdout.contains("64 bytes from 2001:db8:2::2: seq=1 "), "{stdout}{stderr}");
     assert!(stdout.contains(" 198.18.2.2/24 2001:db8:2::2/64 "), "{stdout}{stderr}");
     assert_eq!(finished.code(), 7, "{stderr}");
@@ -221,6 +225,30 @@ fn nothing_is_left_of_a_room_after_kill_9() {
     process.signal(Signal::SIGKILL).unwrap();
     let gone = || Ok(processes_in(&namespace).is_empty().then_some(()));
     wait_until("the room to be empty", SOON, gone).unwrap();
+}
+
+/// The test below runs this.
+#[test]
+#[ignore = "part of another test"]
+fn what_no_machine_has() {
+    require!(skip::cpus(1_000_000));
+    unreachable!("a million CPUs");
+}
+
+#[test]
+fn a_test_that_cannot_run_says_so_and_fails_where_all_must() {
+    let run = |require_all| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "what_no_machine_has"]);
+        command.env(skip::REQUIRE_ALL, require_all);
+        Process::spawn(command, Signal::SIGKILL).unwrap().finish(SOON).unwrap()
+    };
+    let skipped = run("0");
+    assert!(skipped.status.success());
+    assert!(skipped.stderr.starts_with("SKIP what_no_machine_has: needs 1000000 CPUs"));
+    let failed = run("1");
+    assert!(!failed.status.success());
+    assert!(failed.stdout.contains("what_no_machine_has cannot run"), "{}", failed.stdout);
 }
 
 fn room(verb: &str, command: &[&str]) -> Command {
