@@ -5,15 +5,19 @@
 //! kernel → [`netlink`] → [`engine`]; there [`rib`] holds what is wanted, [`reconcile`] compares
 //! it with what is installed, and [`dataplane`], the only code that names aya, writes the maps.
 
+#![deny(unsafe_code)]
+
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod daemon;
 pub mod dataplane;
 pub mod engine;
 pub mod ids;
 pub mod metrics;
 pub mod netlink;
 pub mod next_hop;
+pub mod object_bytes;
 pub mod prefix;
 pub mod preflight;
 pub mod reconcile;

@@ -1,5 +1,7 @@
 //! The one owner of all maps: it takes commands and kernel events, one after the other.
 
+pub mod run;
+
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};

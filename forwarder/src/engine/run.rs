@@ -1,0 +1,280 @@
+//! The engine at work: one task that owns all maps.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use forwarder_common::abi::Interface;
+use nix::time::{ClockId, clock_gettime};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Command, InterfaceStatus, Refusal, Reply, Status};
+use crate::{
+    dataplane::{AttachedMode, Dataplane, Tables},
+    netlink::{Requests, event::Event},
+    rib::Hop,
+    routing::{Routing, mac_text},
+    snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
+};
+
+/// Events that are taken in at once: one reconciliation serves them all.
+const BATCH_MAX: usize = 4096;
+/// How often the lease is renewed and silent next hops are asked again.
+const TICK: Duration = Duration::from_secs(1);
+/// The counters of frames that no interface could be charged with.
+const SLOT_UNKNOWN: u32 = 0;
+
+/// What does not change while the engine runs.
+#[derive(Debug)]
+pub struct Facts {
+    pub name: String,
+    pub kernel: String,
+    pub steering: String,
+    pub metrics: Option<String>,
+    pub metrics_routes: usize,
+    pub routes4_max: u32,
+    pub routes6_max: u32,
+    pub grace: Duration,
+    pub cpus_online: Vec<u32>,
+    pub notes: Vec<String>,
+    pub started: Instant,
+}
+
+/// An interface that the programs run on.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// The name it was given by; it may be renamed or go away.
+    pub name: String,
+    /// Index of its counters.
+    pub slot: u32,
+    pub mode: AttachedMode,
+}
+
+pub struct Engine {
+    pub routing: Routing<Tables>,
+    pub dataplane: Dataplane,
+    pub requests: Requests,
+    /// By interface index.
+    pub ports: BTreeMap<u32, Port>,
+    pub facts: Facts,
+}
+
+impl Engine {
+    /// Works until it is told to unload, or until `shutdown`. Gives back the maps, and whoever
+    /// waits for their end.
+    pub async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut events: mpsc::Receiver<Event>,
+        shutdown: CancellationToken,
+    ) -> (Dataplane, Option<Reply<()>>) {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return (self.dataplane, None),
+                _ = tick.tick() => {
+                    self.renew_lease();
+                    self.confirm().await;
+                }
+                Some(event) = events.recv() => {
+                    let mut batch = vec![event];
+                    while batch.len() < BATCH_MAX && let Ok(event) = events.try_recv() {
+                        batch.push(event);
+                    }
+                    self.apply(batch).await;
+                }
+                command = commands.recv() => match command {
+                    Some(Command::Unload(reply)) => return (self.dataplane, Some(reply)),
+                    Some(command) => self.command(command).await,
+                    None => return (self.dataplane, None),
+                },
+            }
+        }
+    }
+
+    /// Puts off the moment from which, without a daemon, everything is passed up.
+    pub fn renew_lease(&mut self) {
+        let until = monotonic().saturating_add(self.facts.grace);
+        let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        if let Err(error) = self.routing.table_mut().set_lease(until_ns) {
+            tracing::error!(%error, "cannot renew the lease: forwarding will stop when it ends");
+        }
+    }
+
+    /// Makes the programs know the interfaces as they are now.
+    pub fn describe_interfaces(&mut self) -> io::Result<()> {
+        for (ifindex, port) in &self.ports {
+            let link = self.routing.rib().links().get(ifindex);
+            match link.and_then(|link| link.mac) {
+                Some(mac) => {
+                    let interface = Interface { slot: port.slot, mac, padding: [0; 2] };
+                    self.dataplane.set_interface(*ifindex, interface)?;
+                }
+                None => self.dataplane.remove_interface(*ifindex),
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply(&mut self, events: Vec<Event>) {
+        let links_changed = events.iter().any(|event| {
+            matches!(event, Event::Links(_) | Event::Link(_) | Event::LinkGone { .. })
+        });
+        let before: Vec<u32> = self.present().collect();
+        if let Err(error) = self.routing.apply(events) {
+            tracing::error!(%error, "cannot follow the kernel: what is missing goes up to it");
+        }
+        if links_changed {
+            for gone in before.into_iter().filter(|it| !self.routing.rib().links().contains_key(it))
+            {
+                tracing::warn!(interface = self.ports[&gone].name, "is gone: detached from it");
+            }
+            if let Err(error) = self.describe_interfaces() {
+                tracing::error!(%error, "cannot describe an interface to the programs");
+            }
+        }
+        self.confirm().await;
+    }
+
+    fn present(&self) -> impl Iterator<Item = u32> + '_ {
+        let links = self.routing.rib().links();
+        self.ports.keys().copied().filter(|ifindex| links.contains_key(ifindex))
+    }
+
+    async fn confirm(&self) {
+        for (ifindex, address) in self.routing.unconfirmed() {
+            if let Err(error) = self.requests.probe(ifindex, address).await {
+                tracing::debug!(%address, %error, "cannot ask for a next hop");
+            }
+        }
+    }
+
+    async fn command(&mut self, command: Command) {
+        // Whoever asked may have gone away meanwhile: that is no error.
+        match command {
+            Command::Status(reply) => drop(reply.send(Ok(self.status()))),
+            Command::Stats(reply) => drop(reply.send(self.snapshot())),
+            Command::RouteAdd { route, existing, reply } => {
+                let answer = self.routing.add(route, existing);
+                self.confirm().await;
+                drop(reply.send(answer));
+            }
+            Command::RouteLoad { routes, existing, reply } => {
+                let answer = self.routing.load(routes, existing);
+                self.confirm().await;
+                drop(reply.send(answer));
+            }
+            Command::RouteDelete { selector, reply } => {
+                drop(reply.send(self.routing.delete(&selector)));
+            }
+            Command::RouteFlush { selector, reply } => {
+                drop(reply.send(self.routing.flush(&selector)));
+            }
+            Command::RouteShow { selector, reply } => {
+                drop(reply.send(Ok(self.routing.show(&selector))));
+            }
+            Command::RouteGet { destination, reply } => {
+                drop(reply.send(Ok(self.get(destination))));
+            }
+            Command::Neighbours(reply) => drop(reply.send(Ok(self.routing.neighbours()))),
+            Command::Unload(_) => {} // Ends the loop above.
+        }
+    }
+
+    fn get(&self, destination: IpAddr) -> Option<crate::route::RouteEntry> {
+        self.routing.get(destination)
+    }
+
+    /// What `forwarder status` tells.
+    pub fn status(&self) -> Status {
+        let facts = &self.facts;
+        let counts = self.routing.counts();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: facts.name.clone(),
+            pid: std::process::id(),
+            uptime_ms: self.uptime_ms(),
+            kernel: facts.kernel.clone(),
+            interfaces: self
+                .ports
+                .iter()
+                .map(|(ifindex, port)| self.port(*ifindex, port))
+                .collect(),
+            steering: facts.steering.clone(),
+            routes4: counts.routes4,
+            routes6: counts.routes6,
+            routes_waiting: self.routing.waiting(),
+            routes4_max: facts.routes4_max.into(),
+            routes6_max: facts.routes6_max.into(),
+            metrics: facts.metrics.clone(),
+            notes: facts.notes.clone(),
+        }
+    }
+
+    fn port(&self, ifindex: u32, port: &Port) -> InterfaceStatus {
+        let link = self.routing.rib().links().get(&ifindex);
+        InterfaceStatus {
+            name: link.map_or_else(|| port.name.clone(), |link| link.name.clone()),
+            ifindex,
+            mode: port.mode.name().to_owned(),
+            mac: link.and_then(|link| link.mac).map_or_else(String::new, mac_text),
+            mtu: link.map_or(0, |link| link.mtu),
+            up: link.is_some_and(|link| link.up),
+            carrier: link.is_some_and(|link| link.carrier),
+        }
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, Refusal> {
+        let unreadable = |error| Refusal::new(format!("cannot read the counters: {error}"));
+        let unknown = [(SLOT_UNKNOWN, 0, "unknown".to_owned())];
+        let known = self
+            .ports
+            .iter()
+            .map(|(ifindex, port)| (port.slot, *ifindex, self.port(*ifindex, port).name));
+        let mut interfaces = Vec::with_capacity(self.ports.len() + 1);
+        for (slot, ifindex, name) in known.chain(unknown) {
+            let (ingress, worker) = self.dataplane.counters(slot).map_err(unreadable)?;
+            interfaces.push(InterfaceCounters { name, ifindex, ingress, worker });
+        }
+        Ok(Snapshot {
+            uptime_ms: self.uptime_ms(),
+            cpus_online: self.facts.cpus_online.clone(),
+            interfaces,
+            routes: self.busiest_routes().map_err(unreadable)?,
+        })
+    }
+
+    fn busiest_routes(&self) -> io::Result<Vec<RouteCounters>> {
+        if self.facts.metrics_routes == 0 {
+            return Ok(Vec::new());
+        }
+        let mut routes = Vec::new();
+        for (hop, route, ..) in self.routing.installed().hops() {
+            let cpus = self.dataplane.route_counters(route)?;
+            routes.push((cpus.iter().copied().sum::<Count>().packets, hop, cpus));
+        }
+        routes.sort_by(|a: &(u64, Hop, _), b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        routes.truncate(self.facts.metrics_routes);
+        let counters =
+            |(_, hop, cpus)| RouteCounters { next_hop: self.routing.next_hop(hop), cpus };
+        Ok(routes.into_iter().map(counters).collect())
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The clock that the programs read (`bpf_ktime_get_coarse_ns`).
+fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::MAX, Into::into)
+}
