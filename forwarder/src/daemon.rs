@@ -242,6 +242,7 @@ pub fn unload_leftovers(run_dir: &Path, name: &str) -> Result<ExitCode> {
         eprintln!("error: no forwarder named '{name}' is running, and none has left anything");
         ExitCode::from(NO_DAEMON)
     };
+    let _ = fs::remove_file(socket_path(run_dir, name));
     remove_folder(&folder);
     Ok(code)
 }
