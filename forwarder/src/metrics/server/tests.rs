@@ -388,6 +388,7 @@ async fn a_scrape_during_shutdown_is_answered_and_the_next_is_refused() {
     waiting.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\n\r\n").await.unwrap();
     lab.arrived.notified().await;
     let mut silent = lab.connect().await;
+    yield_often().await; // it is accepted now
     lab.shutdown.cancel();
     let response = read_to_end(&mut waiting).await;
     assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
