@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpSocket,
     sync::Notify,
     task::JoinHandle,
 };
@@ -67,6 +68,13 @@ async fn lab(limits: Limits, answers: usize, interfaces: usize) -> Lab {
 impl Lab {
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// With a receive buffer of the least size.
+    async fn connect_narrow(&self) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(1).unwrap();
+        socket.connect(self.address).await.unwrap()
     }
 
     /// Status and the whole response.
@@ -263,7 +271,7 @@ async fn yield_often() {
 }
 
 /// So many that the answer is larger than what sockets hold: the server has to wait for the client.
-const INTERFACES_MANY: usize = 4000;
+const INTERFACES_MANY: usize = 400;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_never_reads_is_cut_off_and_bothers_nobody() {
@@ -274,7 +282,7 @@ async fn a_client_that_never_reads_is_cut_off_and_bothers_nobody() {
         ..Limits::DEFAULT
     };
     let lab = lab(limits, ALWAYS, INTERFACES_MANY).await;
-    let mut deaf = lab.connect().await;
+    let mut deaf = lab.connect_narrow().await;
     deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\n\r\n").await.unwrap();
     deaf.readable().await.unwrap();
 
@@ -288,7 +296,33 @@ async fn a_client_that_never_reads_is_cut_off_and_bothers_nobody() {
         }
     };
     timeout(PATIENCE, gone).await.expect("it pins its connection forever");
-    assert_incomplete(&deaf);
+    assert_incomplete(&deaf, Vec::new());
+    lab.stop().await;
+}
+
+/// It takes a little now and then, so that the kernel has no reason to give up on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_reads_too_slowly_loses_its_place() {
+    let limits = Limits {
+        connections_max: 1,
+        answer_timeout: PATIENCE,
+        connection_timeout: Duration::from_secs(4),
+        ..Limits::DEFAULT
+    };
+    let lab = lab(limits, ALWAYS, INTERFACES_MANY).await;
+    let mut slow = lab.connect_narrow().await;
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\n\r\n").await.unwrap();
+    let mut response = Vec::new();
+    let place_is_free = async {
+        while lab.get("/healthz").await.0 == 503 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mut little = vec![0; 64 << 10];
+            let length = slow.try_read(&mut little).unwrap_or(0);
+            response.extend_from_slice(&little[..length]);
+        }
+    };
+    timeout(PATIENCE, place_is_free).await.expect("it keeps its place");
+    assert_incomplete(&slow, response);
     lab.stop().await;
 }
 
@@ -302,8 +336,7 @@ fn server_has_socket(server_port: u16, client_port: u16) -> bool {
 }
 
 /// The answer had begun and was larger than what came, or else the test has shown nothing.
-fn assert_incomplete(client: &TcpStream) {
-    let mut response = Vec::new();
+fn assert_incomplete(client: &TcpStream, mut response: Vec<u8>) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(length @ 1..) = client.try_read(&mut buffer) {
         response.extend_from_slice(&buffer[..length]);
@@ -343,11 +376,19 @@ async fn an_engine_that_is_gone_makes_a_503() {
 
 #[tokio::test]
 async fn a_scrape_during_shutdown_is_answered_and_the_next_is_refused() {
-    let lab = lab(Limits::DEFAULT, 0, 0).await;
+    let late = PATIENCE * 2;
+    let limits = Limits {
+        head_timeout: late,
+        connection_timeout: late,
+        shutdown_timeout: late,
+        ..Limits::DEFAULT
+    };
+    let lab = lab(limits, 0, 0).await;
     let mut waiting = lab.connect().await;
     waiting.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\n\r\n").await.unwrap();
     lab.arrived.notified().await;
     let mut silent = lab.connect().await;
+    yield_often().await; // it is accepted now
     lab.shutdown.cancel();
     let response = read_to_end(&mut waiting).await;
     assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
@@ -369,11 +410,11 @@ async fn shutdown_does_not_wait_for_a_client_that_never_reads() {
         ..Limits::DEFAULT
     };
     let lab = lab(limits, ALWAYS, INTERFACES_MANY).await;
-    let mut deaf = lab.connect().await;
+    let mut deaf = lab.connect_narrow().await;
     deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: lab\r\n\r\n").await.unwrap();
     deaf.readable().await.unwrap();
     lab.stop().await;
-    assert_incomplete(&deaf);
+    assert_incomplete(&deaf, Vec::new());
 }
 
 #[tokio::test]
