@@ -12,6 +12,9 @@ mod test;
 mod toolchain;
 mod workspace;
 
+use std::process::ExitCode;
+
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
@@ -40,8 +43,18 @@ enum Verb {
     Ci(ci::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    let verb = Cli::parse().verb;
+fn main() -> ExitCode {
+    // Not as the result of main: that would print a backtrace where RUST_BACKTRACE is set.
+    match run(Cli::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<()> {
     let workspace = Workspace::find()?;
     match verb {
         Verb::Build(args) => build::run(&workspace, args),
