@@ -155,12 +155,11 @@ impl Facts {
             }
             _ => return what,
         };
-        let tried = self.tried.iter().find_map(|(tried, outcome)| {
-            (*tried == action).then(|| outcome.clone().err().unwrap_or_else(|| "no help".into()))
-        });
+        let tried = self.tried.iter().find(|(tried, _)| *tried == action);
         let sudo = if action == Action::InstallPackages && !self.root { "sudo " } else { "" };
         match tried {
-            Some(why) => format!("{what}; tried: {sudo}{}: {why}", action.line()),
+            Some((_, Err(why))) => format!("{what}; {why}"),
+            Some((_, Ok(()))) => format!("{what}, even after `{}`", action.line()),
             None => format!("{what}; get it: {sudo}{}", action.line()),
         }
     }

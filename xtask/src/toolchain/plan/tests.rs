@@ -94,7 +94,9 @@ fn an_installation_that_changed_nothing_is_not_repeated() {
     let mut facts = facts(unfit(), unfit(), Absent);
     facts.done(&Action::InstallPackages, NoSources);
     let message = give_up(&facts);
-    assert!(message.contains("/usr/bin/rustc: the sources of `core` are missing; tried:"));
+    assert!(
+        message.contains("/usr/bin/rustc: the sources of `core` are missing, even after `apt-get")
+    );
 }
 
 #[test]
@@ -119,16 +121,19 @@ fn without_apt_it_is_not_proposed() {
 fn the_failure_names_what_is_missing_and_every_way_to_get_it() {
     let mut facts = facts(NoSources, Absent, unfit());
     facts.root = false;
-    facts.failed(&Action::AddSources("1.95.0".to_owned()), "no network".to_owned());
-    facts.failed(&Action::InstallToolchain("nightly".to_owned()), "no network".to_owned());
+    for action in
+        [Action::AddSources("1.95.0".to_owned()), Action::InstallToolchain("nightly".to_owned())]
+    {
+        facts.failed(&action, format!("`{}` failed", action.line()));
+    }
     assert_eq!(
         give_up(&facts),
         "no toolchain for the eBPF program: it takes a rustc 1.95 or newer with LLVM 22 to 23 and \
          the sources of its `core`, and a bpf-linker built against that LLVM\n  \
-         rustup, 1.95.0: the sources of `core` are missing; tried: rustup component add rust-src \
-         --toolchain 1.95.0: no network\n  \
-         rustup, nightly: not installed; tried: rustup toolchain install nightly \
-         --profile minimal --component rust-src --no-self-update: no network\n  \
+         rustup, 1.95.0: the sources of `core` are missing; `rustup component add rust-src \
+         --toolchain 1.95.0` failed\n  \
+         rustup, nightly: not installed; `rustup toolchain install nightly \
+         --profile minimal --component rust-src --no-self-update` failed\n  \
          /usr/bin/rustc: rustc 1.80.0 is older than 1.95\n  \
          by hand: set FORWARDER_BPF_RUSTC to such a rustc, and FORWARDER_BPF_LINKER to a \
          bpf-linker for it"
