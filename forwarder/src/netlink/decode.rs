@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use netlink_packet_core::NLM_F_REPLACE;
 
 use super::{
     event::{Address, Event, Link, Neighbour, NeighbourState},
@@ -38,7 +39,7 @@ pub(super) enum Change {
     /// [`super::local_routes::LocalRoutes`] to say.
     LocalRoute(LocalRoute),
     LocalRouteGone(LocalRoute),
-    /// A local route replaced another, which the message does not name.
+    /// A route of the local table, of whatever type, replaced another that is not named.
     LocalRouteReplaced,
 }
 
@@ -55,15 +56,10 @@ pub(super) fn change(message: &Message<'_>) -> Option<Change> {
             let Neighbour { ifindex, address, .. } = neighbour(body)?;
             Event::NeighbourGone { ifindex, address }
         }
-        libc::RTM_NEWROUTE => {
-            let route = local_route(body)?;
-            let replaced = message.flags & netlink_packet_core::NLM_F_REPLACE != 0;
-            return Some(if replaced {
-                Change::LocalRouteReplaced
-            } else {
-                Change::LocalRoute(route)
-            });
+        libc::RTM_NEWROUTE if message.flags & NLM_F_REPLACE != 0 => {
+            return in_local_table(body).then_some(Change::LocalRouteReplaced);
         }
+        libc::RTM_NEWROUTE => return Some(Change::LocalRoute(local_route(body)?)),
         libc::RTM_DELROUTE => return Some(Change::LocalRouteGone(local_route(body)?)),
         _ => return None,
     };
@@ -214,7 +210,7 @@ fn neighbour_state(bits: u16) -> NeighbourState {
 pub(super) fn local_route(body: &[u8]) -> Option<LocalRoute> {
     let route = Route::read(body)?;
     let types = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST, libc::RTN_MULTICAST];
-    if route.table != u32::from(libc::RT_TABLE_LOCAL) || !types.contains(&route.kind) {
+    if !in_local_table(body) || !types.contains(&route.kind) {
         return None;
     }
     let source = route.attributes.get(libc::RTA_PREFSRC);
@@ -226,6 +222,10 @@ pub(super) fn local_route(body: &[u8]) -> Option<LocalRoute> {
         priority: route.attributes.u32(libc::RTA_PRIORITY),
         source: source.and_then(|source| ip(route.family, source)),
     })
+}
+
+fn in_local_table(body: &[u8]) -> bool {
+    Route::read(body).is_some_and(|route| route.table == u32::from(libc::RT_TABLE_LOCAL))
 }
 
 /// By which interfaces a default route of the main table leaves; none for another route.

@@ -18,3 +18,8 @@ pub use decode::{LinkDetails, XdpAttachment, XdpMode};
 pub use lists::ListError;
 pub use requests::{RequestError, Requests};
 pub use subscribe::{SubscribeError, Subscription};
+
+#[cfg(test)]
+mod live_tests;
+#[cfg(test)]
+pub(crate) mod namespace;

@@ -121,6 +121,7 @@ fn octets(address: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
+/// No route, or one of type unreachable, prohibit or blackhole.
 fn is_unreachable(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
