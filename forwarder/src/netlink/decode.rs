@@ -8,7 +8,7 @@ use netlink_packet_core::NLM_F_REPLACE;
 use super::{
     event::{Address, Event, Link, Neighbour, NeighbourState},
     local_routes::LocalRoute,
-    wire::{Attributes, Message, u16_at, u32_at},
+    wire::{Attributes, Message, text, u16_at, u32_at},
 };
 use crate::prefix::Prefix;
 
@@ -24,6 +24,9 @@ pub(super) const AF_INET: u8 = libc::AF_INET as u8;
 pub(super) const AF_INET6: u8 = libc::AF_INET6 as u8;
 
 // Not in `libc`.
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+const IFLA_TUN_VNET_HDR: u16 = 5;
 const NDA_FLAGS_EXT: u16 = 15;
 pub(super) const NTF_EXT_MANAGED: u32 = 1;
 const IFLA_XDP_PROG_ID: u16 = 4;
@@ -92,6 +95,12 @@ pub struct LinkDetails {
     /// Where `lower` is in another network namespace: that namespace's id in this one, or -1
     /// where it has none.
     pub lower_namespace: Option<i32>,
+    /// Other names that the kernel knows it by.
+    pub alternative_names: Vec<String>,
+    /// The device behind it, as bus and name: "pci" and "0000:01:00.0".
+    pub device: Option<(String, String)>,
+    /// Of a tap: whether frames come with notes on checksums that are left to be done.
+    pub tap_offload: bool,
     pub xdp: Vec<XdpAttachment>,
 }
 
@@ -99,11 +108,27 @@ pub(super) fn link_details(body: &[u8]) -> Option<LinkDetails> {
     let link = link(body)?;
     let attributes = Attributes::after(LINK_HEADER_LEN, body);
     Some(LinkDetails {
-        link,
         loopback: u32_at(body, 8)? & libc::IFF_LOOPBACK.cast_unsigned() != 0,
         lower: attributes.u32(libc::IFLA_LINK).filter(|&ifindex| ifindex != 0),
         lower_namespace: attributes.u32(libc::IFLA_LINK_NETNSID).map(u32::cast_signed),
+        alternative_names: attributes
+            .nested(libc::IFLA_PROP_LIST)
+            .into_iter()
+            .flat_map(Attributes::iter)
+            .filter(|&(kind, _)| kind == libc::IFLA_ALT_IFNAME)
+            .filter_map(|(_, name)| text(name).map(str::to_owned))
+            .collect(),
+        device: attributes
+            .text(IFLA_PARENT_DEV_BUS_NAME)
+            .zip(attributes.text(IFLA_PARENT_DEV_NAME))
+            .map(|(bus, name)| (bus.to_owned(), name.to_owned())),
+        tap_offload: attributes
+            .nested(libc::IFLA_LINKINFO)
+            .and_then(|info| info.nested(libc::IFLA_INFO_DATA))
+            .and_then(|tap| tap.get(IFLA_TUN_VNET_HDR))
+            .is_some_and(|flag| flag != [0] && link.kind.as_deref() == Some("tun")),
         xdp: xdp_attachments(attributes),
+        link,
     })
 }
 

@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     future::Future,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     process::Command,
 };
 
@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 pub(crate) struct Namespace(OwnedFd);
 
 impl Namespace {
-    /// Of two, one peer to the other. `None`, and the reason printed, without root; a panic where
+    /// `None`, and the reason printed, without root; a panic where
     /// `FORWARDER_REQUIRE_ALL=1` forbids to skip.
     pub(crate) fn new() -> Option<Self> {
         let made = std::thread::spawn(|| {
@@ -58,6 +58,10 @@ impl Namespace {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(code())
         })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     fn enter<T: Send>(&self, code: impl FnOnce() -> T + Send) -> T {

@@ -124,7 +124,7 @@ fn routes_are_told_by_their_interfaces() {
         assert_eq!(towards("2001:db8::9").await, Some(102));
         assert_eq!(towards("198.18.2.9").await, None);
         assert_eq!(towards("2001:db8:1::9").await, None);
-        assert_eq!(requests.default_route_interfaces().await.unwrap(), []);
+        assert_eq!(requests.default_route_interfaces().await.unwrap(), [0_u32; 0]);
 
         namespace.sh(
             "ip route add default nexthop via 198.18.1.9 dev va nexthop via 198.18.1.8 dev va
