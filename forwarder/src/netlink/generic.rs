@@ -1,13 +1,8 @@
 //! What the kernel's generic families say of an interface: its abilities in XDP, its offloads and
 //! its queues.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    os::fd::{AsFd, BorrowedFd},
-};
+use std::{collections::BTreeSet, io, os::fd::BorrowedFd};
 
-use nix::sched::{CloneFlags, setns};
 use tokio::sync::Mutex;
 
 use super::{
@@ -76,18 +71,10 @@ impl Generic {
         Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
     }
 
-    /// In another network namespace. The calling thread stays where it is.
+    /// In another network namespace.
     pub fn open_in(namespace: BorrowedFd<'_>) -> Result<Self, RequestError> {
-        let runtime = tokio::runtime::Handle::current();
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET)
-                    .map_err(|errno| RequestError::Socket(errno.into()))?;
-                let _guard = runtime.enter();
-                Self::open()
-            });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        let socket = Socket::open_in(namespace, netlink_sys::protocols::NETLINK_GENERIC);
+        Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
     }
 
     /// `None` where the kernel is older than 6.3.

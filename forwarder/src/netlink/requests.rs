@@ -44,6 +44,12 @@ impl Requests {
         Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
     }
 
+    /// In another network namespace.
+    pub fn open_in(namespace: BorrowedFd<'_>) -> Result<Self, RequestError> {
+        let socket = Socket::open_in(namespace, netlink_sys::protocols::NETLINK_ROUTE);
+        Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
+    }
+
     pub async fn links(&self) -> Result<Vec<LinkDetails>, RequestError> {
         Ok(lists::links(&mut *self.0.lock().await).await?)
     }
