@@ -194,14 +194,20 @@ pub(super) fn address(body: &[u8]) -> Option<Address> {
     Some(Address { ifindex: u32_at(body, 4)?, address })
 }
 
+/// None for a group: the kernel keeps entries for those that it sends to, does not tell when they
+/// come, and nobody routes by them.
 pub(super) fn neighbour(body: &[u8]) -> Option<Neighbour> {
     if neighbour_flags(body)? & libc::NTF_PROXY != 0 {
         return None;
     }
     let attributes = Attributes::after(NEIGHBOUR_HEADER_LEN, body);
+    let address = ip(*body.first()?, attributes.get(libc::NDA_DST)?)?;
+    if address.is_multicast() {
+        return None;
+    }
     Some(Neighbour {
         ifindex: u32_at(body, 4)?,
-        address: ip(*body.first()?, attributes.get(libc::NDA_DST)?)?,
+        address,
         mac: attributes.get(libc::NDA_LLADDR).and_then(|address| address.try_into().ok()),
         state: neighbour_state(u16_at(body, 8)?),
     })

@@ -191,8 +191,8 @@ mod tests {
     use super::*;
     use crate::netlink::{Requests, namespace::Namespace};
 
-    /// What `ethtool -K … NAME off` asks.
-    async fn switch_off(generic: &Generic, ifindex: u32, name: &str) {
+    /// What `ethtool -K` asks.
+    async fn switch(generic: &Generic, ifindex: u32, name: &str, on: bool) {
         const ETHTOOL_MSG_FEATURES_SET: u8 = 12;
         const ETHTOOL_A_FEATURES_WANTED: u16 = 3;
         const NESTED: u16 = 1 << 15;
@@ -201,7 +201,10 @@ mod tests {
             push_attribute(&mut bytes, kind, value);
             bytes
         };
-        let bit = nest(ETHTOOL_A_BITSET_BIT_NAME, &[name.as_bytes(), &[0]].concat());
+        let mut bit = nest(ETHTOOL_A_BITSET_BIT_NAME, &[name.as_bytes(), &[0]].concat());
+        if on {
+            push_attribute(&mut bit, ETHTOOL_A_BITSET_BIT_VALUE, &[]);
+        }
         let bits = nest(ETHTOOL_A_BITSET_BITS | NESTED, &nest(1 | NESTED, &bit));
         let mut socket = generic.0.lock().await;
         let family = resolve(&mut socket, "ethtool").await.unwrap().unwrap();
@@ -224,13 +227,16 @@ mod tests {
             let features = generic.xdp_features(va).await.unwrap().unwrap();
             // Its peer runs no NAPI.
             assert!(features.redirect && features.rx_sg && !features.ndo_xmit);
+            switch(&generic, ifindex("vb").await, "rx-gro", true).await;
+            let features = generic.xdp_features(va).await.unwrap().unwrap();
+            assert!(features.ndo_xmit && features.ndo_xmit_sg);
 
             let offloads = generic.offloads(va).await.unwrap().unwrap();
             assert!(offloads.active.contains("tx-checksum-ip-generic"), "{offloads:?}");
             assert!(offloads.changeable.contains("tx-checksum-ip-generic"), "{offloads:?}");
             assert!(offloads.active.contains("highdma"), "{offloads:?}");
             assert!(!offloads.active.contains("rx-gro-list"), "{offloads:?}");
-            switch_off(&generic, va, "tx-checksum-ip-generic").await;
+            switch(&generic, va, "tx-checksum-ip-generic", false).await;
             let offloads = generic.offloads(va).await.unwrap().unwrap();
             assert!(!offloads.active.contains("tx-checksum-ip-generic"), "{offloads:?}");
             assert!(offloads.changeable.contains("tx-checksum-ip-generic"), "{offloads:?}");

@@ -5,7 +5,7 @@ use std::{
     fs::File,
     future::Future,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    process::Command,
+    process::{Child, Command},
 };
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -47,6 +47,11 @@ impl Namespace {
             assert!(output.status.success(), "{script}\n{errors}");
             String::from_utf8(output.stdout).expect("UTF-8")
         })
+    }
+
+    /// Starts a process in this namespace.
+    pub(crate) fn spawn(&self, command: &mut Command) -> Child {
+        self.enter(|| command.spawn().expect("it starts"))
     }
 
     /// Runs async code in this namespace, on a runtime of its own.

@@ -264,11 +264,13 @@ fn neighbours_are_told_in_each_state() {
 }
 
 #[test]
-fn entries_of_bridges_and_proxies_are_no_neighbours() {
+fn entries_of_bridges_proxies_and_groups_are_no_neighbours() {
     let bridge = neighbour_message(AddressFamily::Bridge, NeighbourAddress::Inet(V4));
     let mut proxy = neighbour_message(AddressFamily::Inet, NeighbourAddress::Inet(V4));
     proxy.header.flags = NeighbourFlags::Proxy;
-    for message in [bridge, proxy] {
+    let group = NeighbourAddress::Inet6("ff02::16".parse().unwrap());
+    let group = neighbour_message(AddressFamily::Inet6, group);
+    for message in [bridge, proxy, group] {
         assert_eq!(decode(RouteNetlinkMessage::NewNeighbour(message.clone())), None);
         assert_eq!(decode(RouteNetlinkMessage::DelNeighbour(message)), None);
     }

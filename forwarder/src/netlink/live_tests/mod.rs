@@ -21,7 +21,7 @@ struct Mirror {
     state: State,
 }
 
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     links: Vec<Link>,
     addresses: BTreeSet<Address>,
