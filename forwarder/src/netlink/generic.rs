@@ -235,6 +235,7 @@ mod tests {
             assert!(offloads.active.contains("tx-checksum-ip-generic"), "{offloads:?}");
             assert!(offloads.changeable.contains("tx-checksum-ip-generic"), "{offloads:?}");
             assert!(offloads.active.contains("highdma"), "{offloads:?}");
+            assert!(!offloads.changeable.contains("rx-fcs"), "{offloads:?}");
             assert!(!offloads.active.contains("rx-gro-list"), "{offloads:?}");
             switch(&generic, va, "tx-checksum-ip-generic", false).await;
             let offloads = generic.offloads(va).await.unwrap().unwrap();

@@ -2,7 +2,7 @@
 //! code that names netlink types.
 //!
 //! [`Subscription`] says what is and what changes; [`Requests`] asks and acts. Both read messages
-//! with [`wire`] and [`decode`], attribute by attribute: whatever a newer kernel adds is skipped,
+//! with `wire` and `decode`, attribute by attribute: whatever a newer kernel adds is skipped,
 //! where a parser of whole messages would give up a link for one attribute that it does not know.
 
 mod decode;

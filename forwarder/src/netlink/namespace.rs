@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     future::Future,
+    io::Write,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     process::{Child, Command},
 };
@@ -13,8 +14,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 pub(crate) struct Namespace(OwnedFd);
 
 impl Namespace {
-    /// `None`, and the reason printed, without root; a panic where
-    /// `FORWARDER_REQUIRE_ALL=1` forbids to skip.
+    /// `None` without root: the test is skipped, or fails where `FORWARDER_REQUIRE_ALL=1`.
     pub(crate) fn new() -> Option<Self> {
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).map(|()| File::open("/proc/thread-self/ns/net"))
@@ -26,9 +26,7 @@ impl Namespace {
                 Some(namespace)
             }
             Err(error) => {
-                let required = std::env::var_os("FORWARDER_REQUIRE_ALL").is_some_and(|v| v == "1");
-                assert!(!required, "cannot make a network namespace: {error}: run as root");
-                eprintln!("SKIP: cannot make a network namespace: {error}: run as root");
+                skip(&format!("needs a network namespace, and so root: {error}"));
                 None
             }
         }
@@ -78,4 +76,15 @@ impl Namespace {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
+}
+
+/// Says so past libtest's capture.
+fn skip(reason: &str) {
+    const REQUIRE_ALL: &str = "FORWARDER_REQUIRE_ALL";
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("unnamed");
+    let allowed = std::env::var_os(REQUIRE_ALL).is_none_or(|value| value != "1");
+    assert!(allowed, "{test} cannot run, and {REQUIRE_ALL} forbids to skip it: {reason}");
+    // Where stderr is gone there is nobody to tell.
+    let _ = std::io::stderr().write_all(format!("SKIP {test}: {reason}\n").as_bytes());
 }

@@ -1,6 +1,6 @@
 //! What is checked before anything is touched.
 //!
-//! Facts are gathered first ([`interface`], [`peer`], [`host`], [`login`]); the rules that judge
+//! Facts are gathered first (`interface`, `peer`, `host`, `login`); the rules that judge
 //! them are pure. Every problem is reported at once, each with its remedy.
 
 pub mod attach;
