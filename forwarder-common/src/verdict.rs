@@ -95,6 +95,8 @@ reasons! {
     NoWorker = 26, "no_worker", "the CPU that steering chose has no queue";
     LeaseExpired = 27, "lease_expired",
         "the daemon has been gone for too long: nobody follows routes and neighbours any more";
+    NoXmit = 28, "no_xmit",
+        "its egress takes no redirected frames: a driver without XDP, or a veth whose peer does not poll (`ethtool -K PEER gro on`)";
 }
 
 impl Reason {

@@ -60,6 +60,15 @@ impl Dirty {
     }
 }
 
+/// What an egress can do with frames that are redirected to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// It takes them at all (`NDO_XMIT`).
+    pub xmit: bool,
+    /// It takes those that span several buffers (`NDO_XMIT_SG`).
+    pub frags: bool,
+}
+
 #[derive(Debug, Default)]
 pub struct Rib {
     routes: BTreeMap<Prefix, Hop>,
@@ -68,14 +77,23 @@ pub struct Rib {
     addresses: BTreeSet<Address>,
     /// By address first: those inside a prefix lie side by side.
     neighbours: BTreeMap<(IpAddr, u32), Neighbour>,
-    /// The interfaces that we forward on; `true` where the driver sends frags.
-    ports: BTreeMap<u32, bool>,
+    /// The interfaces that we forward on.
+    ports: BTreeMap<u32, Abilities>,
 }
 
 impl Rib {
-    /// For interfaces with these indexes; `true` where the driver sends frames of several buffers.
-    pub fn new(ports: BTreeMap<u32, bool>) -> Self {
+    /// For interfaces with these indexes.
+    pub fn new(ports: BTreeMap<u32, Abilities>) -> Self {
         Self { ports, ..Self::default() }
+    }
+
+    /// Takes in what a port can do now; no other interface becomes a port by it.
+    pub fn set_abilities(&mut self, ifindex: u32, abilities: Abilities, dirty: &mut Dirty) {
+        let known = self.ports.get_mut(&ifindex).filter(|known| **known != abilities);
+        if let Some(known) = known {
+            *known = abilities;
+            dirty.links.insert(ifindex);
+        }
     }
 
     pub fn insert(&mut self, prefix: Prefix, hop: Hop, dirty: &mut Dirty) {
@@ -160,12 +178,15 @@ impl Rib {
 
     /// Where a hop leads now.
     pub fn way(&self, hop: Hop) -> Way {
-        let Some((frags, link)) = self.ports.get(&hop.ifindex).zip(self.links.get(&hop.ifindex))
+        let Some((abilities, link)) = self.ports.get(&hop.ifindex).zip(self.links.get(&hop.ifindex))
         else {
             return Err(Reason::NoPort);
         };
         if !link.up || !link.carrier {
             return Err(Reason::EgressDown);
+        }
+        if !abilities.xmit {
+            return Err(Reason::NoXmit);
         }
         let source_mac = link.mac.ok_or(Reason::NoPort)?;
         let Some(neighbour) = self.neighbour(hop) else { return Err(Reason::NeighbourPending) };
@@ -175,7 +196,7 @@ impl Rib {
                 mtu: link.mtu,
                 destination_mac,
                 source_mac,
-                flags: if *frags { ADJACENCY_FRAGS } else { 0 },
+                flags: if abilities.frags { ADJACENCY_FRAGS } else { 0 },
             }),
             None if neighbour.state == NeighbourState::Failed => Err(Reason::NeighbourFailed),
             None => Err(Reason::NeighbourPending),

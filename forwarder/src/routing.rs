@@ -10,7 +10,7 @@ use crate::{
     next_hop,
     prefix::Prefix,
     reconcile::{Installed, Table, TableError},
-    rib::{Dirty, Hop, Rib},
+    rib::{Abilities, Dirty, Hop, Rib},
     route::{
         Existing, NeighbourEntry, NextHop, PrefixMatch, Route, RouteEntry, RouteState, Selector,
     },
@@ -66,6 +66,18 @@ impl<T: Table> Routing<T> {
         let mut dirty = Dirty::default();
         for event in events {
             self.rib.apply(event, &mut dirty);
+        }
+        self.installed.reconcile(&self.rib, &dirty, &mut self.table)
+    }
+
+    /// Takes in what the ports can do now.
+    pub fn set_abilities(
+        &mut self,
+        ports: impl IntoIterator<Item = (u32, Abilities)>,
+    ) -> Result<(), TableError> {
+        let mut dirty = Dirty::default();
+        for (ifindex, abilities) in ports {
+            self.rib.set_abilities(ifindex, abilities, &mut dirty);
         }
         self.installed.reconcile(&self.rib, &dirty, &mut self.table)
     }

@@ -34,6 +34,7 @@ fn tables() -> NaiveTables {
         (5, RouteWord::unusable(Reason::NeighbourPending)),
         (6, RouteWord::unusable(Reason::NeighbourFailed)),
         (7, RouteWord::unusable(Reason::EgressDown)),
+        (8, RouteWord::unusable(Reason::NoXmit)),
     ];
     let mut tables = NaiveTables {
         locals4: Vec::from([([198, 18, 1, 1], 32), ([198, 18, 1, 255], 32)]),
@@ -47,7 +48,7 @@ fn tables() -> NaiveTables {
         ports: Vec::from([PORT, INGRESS]),
         ..NaiveTables::default()
     };
-    for octet in 0..8 {
+    for octet in 0..9 {
         tables.routes4.insert(([198, 18, octet, 0], 24), octet.into());
         let prefix = [0x20, 1, 0x0d, 0xb8, 0, octet, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         tables.routes6.insert((prefix, 48), octet.into());
@@ -143,6 +144,7 @@ fn what_is_left_to_the_kernel_and_why() {
         ("to a neighbour not known yet", ipv4_with(put(32, &[5])), NeighbourPending),
         ("to a neighbour that is silent", ipv6_with(put(43, &[6])), NeighbourFailed),
         ("to an egress that is down", ipv4_with(put(32, &[7])), EgressDown),
+        ("to an egress that takes no frames", ipv4_with(put(32, &[8])), NoXmit),
         ("a byte above the MTU", ipv4(MAC, FROM4, TO4, 64, 1373), TooBig),
         ("an IPv6 byte above the MTU", ipv6(MAC, FROM6, TO6, 64, 1353), TooBig),
         ("padded beyond the MTU", ipv4_with(|f| f.resize(1415, 0)), Padded),

@@ -95,7 +95,7 @@ async fn run(config: Config) -> Result<()> {
     let facts = startup::facts(&config, &report, name, metrics_url, started);
     let mut engine =
         startup::prepare(object, &config, &report, facts, &mut events_to_engine).await?;
-    startup::attach(&mut engine, &config, &report, leftovers, pins.as_ref())?;
+    startup::attach(&mut engine, &config, &report, leftovers, pins.as_ref()).await?;
 
     let (handle, commands) = EngineHandle::channel();
     let mut servers = JoinSet::new();

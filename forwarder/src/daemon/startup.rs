@@ -1,7 +1,6 @@
 //! From what was asked for to programs that are attached.
 
 use std::{
-    collections::BTreeMap,
     io,
     time::{Duration, Instant},
 };
@@ -14,9 +13,9 @@ use crate::{
     config::{Config, Steering},
     dataplane::{AttachError, Attached, AttachedMode, Dataplane, Leftovers, Options, Pins},
     engine::run::{Engine, Facts, Port},
-    netlink::{Requests, event::Event},
+    netlink::{Generic, Requests, event::Event},
     preflight::{Facts as InterfaceFacts, Report, attach::refusal},
-    rib::Rib,
+    rib::{Abilities, Rib},
     routing::{Limits, Routing},
 };
 
@@ -37,11 +36,11 @@ pub(super) async fn prepare(
         cpus_possible: u32::try_from(report.cpus.possible.len())?,
     };
     let (dataplane, tables) = Dataplane::load(object, &options)?;
-    let sends_frags = |facts: &InterfaceFacts| facts.xdp.is_some_and(|xdp| xdp.ndo_xmit_sg);
-    let frags: BTreeMap<u32, bool> =
-        report.interfaces.iter().map(|facts| (facts.ifindex(), sends_frags(facts))).collect();
+    // Asked again once the programs are attached: many drivers can only then.
+    let unknown = Abilities { xmit: true, frags: false };
+    let abilities = report.interfaces.iter().map(|facts| (facts.ifindex(), unknown)).collect();
     let limits = Limits { routes4: config.routes4_max, routes6: config.routes6_max };
-    let mut routing = Routing::new(Rib::new(frags), tables, limits)?;
+    let mut routing = Routing::new(Rib::new(abilities), tables, limits)?;
     routing.apply(first_lists(events).await?)?;
 
     let slots = report.interfaces.iter().zip(1..);
@@ -49,8 +48,8 @@ pub(super) async fn prepare(
         let mode = AttachedMode::Native;
         (facts.ifindex(), Port { name: facts.name().to_owned(), slot, mode })
     });
-    let requests = Requests::open()?;
-    let mut engine = Engine { routing, dataplane, requests, ports: ports.collect(), facts };
+    let (requests, generic) = (Requests::open()?, Generic::open()?);
+    let mut engine = Engine { routing, dataplane, requests, generic, ports: ports.collect(), facts };
     engine.describe_interfaces().context("cannot describe the interfaces to the programs")?;
     engine.renew_lease();
     Ok(engine)
@@ -73,7 +72,7 @@ async fn first_lists(events: &mut mpsc::Receiver<Event>) -> Result<Vec<Event>> {
 }
 
 /// Attaches to all interfaces or, after an error, to none.
-pub(super) fn attach(
+pub(super) async fn attach(
     engine: &mut Engine,
     config: &Config,
     report: &Report,
@@ -100,6 +99,7 @@ pub(super) fn attach(
         port.mode = attached.mode;
         engine.facts.notes.extend(fallback_note(&attached, report));
     }
+    engine.follow_abilities().await;
     Ok(())
 }
 

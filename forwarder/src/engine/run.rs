@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use super::{Command, InterfaceStatus, Refusal, Reply, Status};
 use crate::{
     dataplane::{AttachedMode, Dataplane, Tables},
-    netlink::{Requests, event::Event},
+    netlink::{Generic, Requests, event::Event},
     preflight::forwarding::forwarding_notes,
-    rib::Hop,
+    rib::{Abilities, Hop},
     routing::{Routing, mac_text},
     snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
 };
@@ -62,6 +62,7 @@ pub struct Engine {
     pub routing: Routing<Tables>,
     pub dataplane: Dataplane,
     pub requests: Requests,
+    pub generic: Generic,
     /// By interface index.
     pub ports: BTreeMap<u32, Port>,
     pub facts: Facts,
@@ -84,6 +85,7 @@ impl Engine {
                 () = shutdown.cancelled() => return (self.dataplane, None),
                 _ = tick.tick() => {
                     self.renew_lease();
+                    self.follow_abilities().await;
                     self.confirm().await;
                 }
                 Some(event) = events.recv() => {
@@ -108,6 +110,26 @@ impl Engine {
         let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         if let Err(error) = self.routing.table_mut().set_lease(until_ns) {
             tracing::error!(%error, "cannot renew the lease: forwarding will stop when it ends");
+        }
+    }
+
+    /// Asks what the ports can do: a driver may take redirected frames only while a program is
+    /// attached, and a veth only while its peer polls. Nothing tells of a change.
+    pub async fn follow_abilities(&mut self) {
+        // The generic path sends like any other packet of the kernel's.
+        let native = self.ports.values().any(|port| port.mode == AttachedMode::Native);
+        let mut ports = Vec::with_capacity(self.ports.len());
+        for ifindex in self.ports.keys() {
+            let features = match self.generic.xdp_features(*ifindex).await {
+                Ok(Some(features)) => features,
+                // Kernels before 6.3 do not tell, and an interface that is gone has none.
+                Ok(None) | Err(_) => continue,
+            };
+            let xmit = !native || features.ndo_xmit;
+            ports.push((*ifindex, Abilities { xmit, frags: features.ndo_xmit_sg }));
+        }
+        if let Err(error) = self.routing.set_abilities(ports) {
+            tracing::error!(%error, "cannot follow what the interfaces can do");
         }
     }
 

@@ -126,7 +126,8 @@ fn address(ifindex: u32, subnet: &str) -> Address {
 }
 
 fn routing_with(limits: Limits) -> Routing<FakeTable> {
-    let rib = Rib::new([(ETH0, false), (ETH1, true)].into());
+    let abilities = |frags| Abilities { xmit: true, frags };
+    let rib = Rib::new([(ETH0, abilities(false)), (ETH1, abilities(true))].into());
     let mut routing = Routing::new(rib, FakeTable::default(), limits).unwrap();
     let events = [
         Event::Links(vec![link(ETH0, "eth0"), link(ETH1, "eth1"), link(9, "eth9")]),
@@ -193,6 +194,23 @@ fn a_route_forwards_as_soon_as_its_next_hop_is_known_and_no_longer_than_it_is() 
     assert_eq!(routing.table.lookup(to), Some(Err(Reason::EgressDown)));
     routing.apply([Event::LinkGone { ifindex: ETH1 }]).unwrap();
     assert_eq!(routing.table.lookup(to), Some(Err(Reason::NoPort)));
+}
+
+#[test]
+fn an_egress_that_takes_no_frames_gets_none() {
+    let mut routing = routing();
+    let to: IpAddr = "198.19.0.1".parse().unwrap();
+    let reachable = neighbour(ETH1, "198.18.2.2", NeighbourState::Reachable);
+    routing.apply([Event::Neighbour(reachable)]).unwrap();
+    add(&mut routing, route("198.19.0.0/16", Some("198.18.2.2"), None)).unwrap();
+    let mut lookup_with = |xmit, frags| {
+        routing.set_abilities([(ETH1, Abilities { xmit, frags }), (77, Abilities { xmit, frags })]).unwrap();
+        assert!(!routing.rib.is_port(77));
+        routing.table.lookup(to).unwrap()
+    };
+    assert_eq!(lookup_with(false, true), Err(Reason::NoXmit));
+    assert_eq!(lookup_with(true, false).unwrap().flags, 0);
+    assert_eq!(lookup_with(true, true).unwrap().flags, ADJACENCY_FRAGS);
 }
 
 #[test]
