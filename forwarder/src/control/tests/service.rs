@@ -163,23 +163,38 @@ async fn the_place_of_a_client_that_left_is_free_again() {
     served.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_answer_under_way_is_given_before_the_server_ends() {
+#[test]
+fn an_answer_under_way_is_given_before_the_server_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::bind(&socket_in(&directory), "no-such-group", limits()).unwrap();
+    let path = socket_in(&directory);
     let (engine, mut commands) = EngineHandle::channel();
     let shutdown = CancellationToken::new();
-    let serving = tokio::spawn(server.serve(engine, shutdown.clone()));
-
-    let path = socket_in(&directory);
-    let client = tokio::task::spawn_blocking(move || Client::connect(&path).unwrap().unload());
-    let Some(Command::Unload(reply)) = commands.recv().await else {
+    let (bound, is_bound) = std::sync::mpsc::channel();
+    let server = std::thread::spawn({
+        let (path, shutdown) = (path.clone(), shutdown.clone());
+        // Its tasks end with it, as those of the daemon do.
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let server = Server::bind(&path, "no-such-group", limits()).unwrap();
+                bound.send(()).unwrap();
+                server.serve(engine, shutdown).await;
+            });
+        }
+    });
+    is_bound.recv().unwrap();
+    let client = std::thread::spawn({
+        let path = path.clone();
+        move || Client::connect(&path).unwrap().unload()
+    });
+    let Some(Command::Unload(reply)) = commands.blocking_recv() else {
         panic!("something else was asked");
     };
     shutdown.cancel();
+    wait_until("the socket is gone", || !path.exists());
     reply.send(Ok(())).unwrap();
-    serving.await.unwrap();
-    client.await.unwrap().unwrap();
+    client.join().unwrap().unwrap();
+    server.join().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
