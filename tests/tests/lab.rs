@@ -206,7 +206,7 @@ fn a_daemon_can_be_started_asked_ended_and_started_again() {
     require!(skip::forwarder());
     let lab = Lab::router().forwarding(false).static_neighbours().build().unwrap();
     let (a, b) = (lab.a().wire("eth0").unwrap(), lab.b().wire("eth0").unwrap());
-    let daemon = Daemon::start(&lab.router, "--iface eth0,eth1").unwrap();
+    let daemon = Daemon::start(&lab.router, "--iface eth0,eth1 --steer cpus=0").unwrap();
     daemon.ok("route add 198.18.2.0/24 via 198.18.2.2 dev eth1 --wait 3").unwrap();
     // Segments of one flow, which the receiving end would like to merge.
     let sent: Vec<_> = (0..200).map(|number| segment(Lab::frame4(0, 1), number)).collect();
@@ -218,8 +218,11 @@ fn a_daemon_can_be_started_asked_ended_and_started_again() {
     let stats = daemon.stats().unwrap().since(&before);
     let eth0 = stats.interface("eth0");
     assert_eq!((eth0.ingress().rx.packets, eth0.redirected()), (200, 200));
-    assert_eq!(eth0.ingress().redirected.bytes, 200 * bytes[0].len() as u64);
-    assert!(eth0.ingress().closes());
+    let (ingress, worker) = (eth0.ingress(), eth0.worker());
+    let redirected = ingress.redirected.bytes + worker.redirected.bytes;
+    assert_eq!(redirected, 200 * bytes[0].len() as u64);
+    assert!(ingress.closes() && worker.closes());
+    assert_eq!(ingress.steered, worker.rx);
 
     let second = Forwarder::new(&lab.router).unwrap().call("run --iface eth0,eth1").unwrap();
     assert_eq!(second.code(), 1, "{}", second.stderr);

@@ -222,6 +222,6 @@ fn command(arguments: &str) {
 }
 
 fn indented(text: &str) -> String {
-    let lines: Vec<_> = text.lines().flat_map(|line| ["  ", line, "\n"]).collect();
-    lines.concat()
+    let line = |line| if line == "\n" { [line, ""] } else { ["  ", line] };
+    text.split_inclusive('\n').flat_map(line).collect()
 }
