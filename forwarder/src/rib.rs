@@ -33,12 +33,6 @@ pub enum Target {
     Hop(Hop),
 }
 
-impl From<Hop> for Target {
-    fn from(hop: Hop) -> Self {
-        Self::Hop(hop)
-    }
-}
-
 /// Where a hop leads now: an Ethernet header and a port, or the reason why nowhere.
 pub type Way = Result<Adjacency, Reason>;
 
@@ -139,8 +133,9 @@ impl Rib {
         })
     }
 
+    /// Whether packets to this address are for this host.
     pub fn is_local(&self, address: IpAddr) -> bool {
-        self.covering_local(Prefix::host(address)).is_some()
+        self.is_hidden(Prefix::host(address))
     }
 
     /// What this prefix is to lead to; `None` where it must not be installed.
@@ -148,12 +143,13 @@ impl Rib {
     /// A prefix of the local table hides what is below it: so it is in Linux for IPv6, and for
     /// IPv4 as soon as there are rules. What is hidden goes up, which is right in any case.
     pub fn target(&self, prefix: Prefix) -> Option<Target> {
-        match self.covering_local(prefix) {
-            Some(local) if local == prefix => return Some(Target::Local),
-            Some(_) => return None,
-            None => {}
+        if self.locals.contains(&prefix) {
+            return Some(Target::Local);
         }
-        self.route(prefix).or_else(|| self.host_route(prefix)).map(Target::Hop)
+        if self.is_hidden(prefix) {
+            return None;
+        }
+        self.host_route(prefix).or_else(|| self.route(prefix)).map(Target::Hop)
     }
 
     /// Every prefix that may have a target.
@@ -250,11 +246,11 @@ impl Rib {
         (connected.via.is_none() && is_valid).then_some(hop)
     }
 
-    fn covering_local(&self, prefix: Prefix) -> Option<Prefix> {
-        // Few local prefixes are shorter than a host's, so most lengths are not there at all.
-        (0..=prefix.len()).find_map(|len| {
-            let net = IpNet::new(prefix.address(), len).ok()?.trunc();
-            self.locals.get(&Prefix::new(net).ok()?).copied()
+    /// Whether a prefix of the local table holds this one.
+    pub fn is_hidden(&self, prefix: Prefix) -> bool {
+        (0..=prefix.len()).any(|len| {
+            let net = IpNet::new(prefix.address(), len).map(|net| net.trunc());
+            net.is_ok_and(|net| Prefix::new(net).is_ok_and(|above| self.locals.contains(&above)))
         })
     }
 

@@ -262,8 +262,7 @@ impl<T: Table> Routing<T> {
     }
 
     fn entry(&self, prefix: Prefix, hop: Hop) -> RouteEntry {
-        let hidden = self.rib.target(prefix).is_none_or(|target| target != hop.into());
-        let state = if hidden {
+        let state = if self.rib.is_hidden(prefix) {
             RouteState::Unusable { reason: Reason::Local.label().to_owned() }
         } else {
             self.state(hop)
@@ -345,3 +344,6 @@ fn describe(next_hop: &NextHop) -> String {
     let dev = next_hop.dev.as_ref().map(|dev| format!("dev {dev}"));
     [via, dev].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,9 @@ mod test;
 mod toolchain;
 mod workspace;
 
+use std::process::ExitCode;
+
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
@@ -19,8 +22,8 @@ use crate::workspace::Workspace;
 /// Builds, runs and tests the forwarder.
 ///
 /// The first build finds or installs what the eBPF program needs, says so, and keeps it below
-/// target/toolchain. Nothing here runs cargo as root: what needs root is built first, and then
-/// started with sudo, shown as it is called.
+/// target/toolchain. What needs root is built first, by you, and then started with sudo, shown as it is
+/// called.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -40,8 +43,18 @@ enum Verb {
     Ci(ci::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    let verb = Cli::parse().verb;
+fn main() -> ExitCode {
+    // Not as the result of main: that would print a backtrace where RUST_BACKTRACE is set.
+    match run(Cli::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<()> {
     let workspace = Workspace::find()?;
     match verb {
         Verb::Build(args) => build::run(&workspace, args),

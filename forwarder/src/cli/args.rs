@@ -179,10 +179,10 @@ pub enum ModeArg {
 #[derive(Debug, Subcommand)]
 pub enum RouteCommand {
     /// Add a route; refuse where its prefix has one
-    #[command(after_help = ROUTE_HELP)]
+    #[command(after_help = ADD_HELP)]
     Add(RouteArgs),
     /// Add a route, in the place of the one that its prefix has
-    #[command(after_help = ROUTE_HELP)]
+    #[command(after_help = REPLACE_HELP)]
     Replace(RouteArgs),
     /// Remove one route
     #[command(
@@ -227,7 +227,7 @@ Examples:
   sudo forwarder route flush all")]
     Flush {
         /// all, [root|match|exact] PREFIX, via ADDRESS, dev INTERFACE
-        #[arg(required = true, value_name = "SELECTOR")]
+        #[arg(value_name = "SELECTOR")]
         words: Vec<String>,
     },
     /// Add all routes of a file, or none
@@ -250,8 +250,12 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct RouteArgs {
-    /// PREFIX [via [inet6] ADDRESS] [dev INTERFACE]
-    #[arg(required = true, value_name = "ROUTE")]
+    // Not a comment for rustdoc, which takes brackets for links.
+    #[arg(
+        required = true,
+        value_name = "ROUTE",
+        help = "PREFIX [via [inet6] ADDRESS] [dev INTERFACE]"
+    )]
     pub words: Vec<String>,
     /// Wait until it forwards; an error when it does not in this time
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX_S))]
@@ -269,7 +273,12 @@ pub enum NeighCommand {
     Show,
 }
 
-const ROUTE_HELP: &str = "\
+const REPLACE_HELP: &str = "\
+Examples:
+  sudo forwarder route replace 198.18.2.0/24 via 198.18.1.3 dev eth1
+  sudo forwarder route replace default via 2001:db8:1::2 dev eth1 --wait 3";
+
+const ADD_HELP: &str = "\
 Examples:
   sudo forwarder route add 198.18.2.0/24 via 198.18.1.2 dev eth1
   sudo forwarder route add 2001:db8:2::/48 via fe80::1 dev eth1 --wait 3

@@ -74,14 +74,7 @@ pub(super) fn show<W: Write>(
     selector: Selector,
     output: Output<W>,
 ) -> Result<(), CliError> {
-    let mut list = output.list();
-    client.route_show(selector, |routes| {
-        for entry in &routes {
-            list.item(&RouteJson::from(entry), entry)?;
-        }
-        Ok::<_, CliError>(())
-    })?;
-    Ok(list.end()?)
+    print(&client.route_show(selector)?, output)
 }
 
 fn print<W: Write>(entries: &[RouteEntry], output: Output<W>) -> Result<(), CliError> {
@@ -134,16 +127,17 @@ fn wait(client: &mut Client, route: &Route, seconds: u64) -> Result<(), CliError
 
 fn state_of(client: &mut Client, route: &Route) -> Result<Option<RouteState>, ClientError> {
     let prefix = Some(PrefixMatch::Exact(route.prefix));
-    let mut state = None;
-    client.route_show(Selector { prefix, ..Selector::default() }, |routes| {
-        state = routes.into_iter().next().map(|entry| entry.state);
-        Ok::<_, ClientError>(())
-    })?;
-    Ok(state)
+    let entries = client.route_show(Selector { prefix, ..Selector::default() })?;
+    Ok(entries.into_iter().next().map(|entry| entry.state))
 }
 
 /// The daemon takes no empty selector, which would mean everything; `all` is said family by family.
 fn flush_selectors(words: &[String], family: Option<Family>) -> Result<Vec<Selector>, CliError> {
+    if words.is_empty() {
+        return Err(CliError::Usage(
+            "nothing says which routes to remove: write for example `route flush dev eth1`, `route flush root 198.18.0.0/15` or `route flush all`".to_owned(),
+        ));
+    }
     let selector = grammar::selector(&borrowed(words), family)?;
     if !selector.is_empty() {
         return Ok(vec![selector]);
@@ -179,3 +173,6 @@ fn load(
 fn borrowed(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).collect()
 }
+
+#[cfg(test)]
+mod tests;

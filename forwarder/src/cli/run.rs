@@ -58,7 +58,7 @@ fn parse_interfaces(words: &[String]) -> Result<Vec<String>, CliError> {
     }
     if let [only] = words {
         return Err(usage(format!(
-            "'{only}' alone has nowhere to forward to: name at least two, for example --iface {only},eth1"
+            "'{only}' alone has nowhere to forward to: name at least two, for example --iface eth0,eth1"
         )));
     }
     if words.len() > INTERFACES_MAX as usize {

@@ -130,32 +130,19 @@ impl Client {
         self.ask_count(&Request::LoadCommit(routes.len() as u64))
     }
 
-    /// Gives the routes to `each`, some at a time, for as long as it says `Ok`.
-    pub fn route_show<E: From<ClientError>>(
-        &mut self,
-        selector: Selector,
-        mut each: impl FnMut(Vec<RouteEntry>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.send(&Request::RouteShow(selector))?;
-        loop {
-            match self.receive()? {
-                Response::Routes(routes) => each(routes)?,
-                Response::End => return Ok(()),
-                _ => return Ok(out_of_turn()?),
-            }
-        }
+    /// Takes the whole list before it answers: the daemon does not wait for a reader that pauses.
+    pub fn route_show(&mut self, selector: Selector) -> Result<Vec<RouteEntry>, ClientError> {
+        self.ask_list(&Request::RouteShow(selector), |response| match response {
+            Response::Routes(routes) => Some(routes),
+            _ => None,
+        })
     }
 
     pub fn neighbours(&mut self) -> Result<Vec<NeighbourEntry>, ClientError> {
-        self.send(&Request::Neighbours)?;
-        let mut all = Vec::new();
-        loop {
-            match self.receive()? {
-                Response::Neighbours(some) => all.extend(some),
-                Response::End => return Ok(all),
-                _ => return out_of_turn(),
-            }
-        }
+        self.ask_list(&Request::Neighbours, |response| match response {
+            Response::Neighbours(neighbours) => Some(neighbours),
+            _ => None,
+        })
     }
 
     /// Answers when nothing is left of the daemon's programs and maps.
@@ -177,6 +164,24 @@ impl Client {
         match self.ask(request)? {
             Response::Count(count) => Ok(count),
             _ => out_of_turn(),
+        }
+    }
+
+    fn ask_list<T>(
+        &mut self,
+        request: &Request,
+        some_of: impl Fn(Response) -> Option<Vec<T>>,
+    ) -> Result<Vec<T>, ClientError> {
+        self.send(request)?;
+        let mut all = Vec::new();
+        loop {
+            match self.receive()? {
+                Response::End => return Ok(all),
+                response => match some_of(response) {
+                    Some(some) => all.extend(some),
+                    None => return out_of_turn(),
+                },
+            }
         }
     }
 

@@ -89,11 +89,12 @@ impl Connection {
 
     /// Whoever can connect may read; only one user may change things.
     fn forbidden(&self, request: &Request) -> Result<Option<String>, End> {
-        let Some(change) = request.changes() else {
-            return Ok(None);
-        };
-        let allowed = self.stream.peer_cred()?.uid() == self.limits.writer_uid;
-        Ok((!allowed).then(|| format!("`{change}` is for root: run it with sudo")))
+        if let Some(change) = request.changes()
+            && self.stream.peer_cred()?.uid() != self.limits.writer_uid
+        {
+            return Ok(Some(format!("`{change}` is for root: run it with sudo")));
+        }
+        Ok(request.flaw().map(str::to_owned))
     }
 
     async fn answer(&mut self, request: Request) -> Result<(), End> {

@@ -10,4 +10,4 @@ pub mod protocol;
 pub mod server;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

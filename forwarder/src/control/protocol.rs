@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::frame::FRAME_MAX;
 use crate::{
     engine::{Refusal, Status},
-    route::{Existing, NeighbourEntry, Route, RouteEntry, Selector},
+    route::{Existing, NeighbourEntry, PrefixMatch, Route, RouteEntry, Selector},
     snapshot::Snapshot,
 };
 
@@ -95,6 +95,20 @@ impl Request {
             | Self::RouteShow(_)
             | Self::RouteGet(_)
             | Self::Neighbours => None,
+        }
+    }
+
+    /// What the engine could not make sense of, though it is well formed.
+    pub fn flaw(&self) -> Option<&'static str> {
+        match self {
+            Self::RouteDelete(selector) => {
+                let exact = matches!(selector.prefix, Some(PrefixMatch::Exact(_)));
+                (!exact).then_some("a route is removed by its exact prefix")
+            }
+            Self::RouteFlush(selector) if selector.is_empty() => {
+                Some("an empty selector would remove all routes: name a family at least")
+            }
+            _ => None,
         }
     }
 }

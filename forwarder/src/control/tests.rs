@@ -31,13 +31,13 @@ use crate::{
 };
 
 /// A server that is served, with what it takes to end it.
-struct Served {
+pub(crate) struct Served {
     directory: TempDir,
     shutdown: CancellationToken,
     server: JoinHandle<()>,
 }
 
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { connections: 64, idle: Duration::from_secs(5), writer_uid: own_uid() }
 }
 
@@ -47,10 +47,18 @@ fn own_uid() -> u32 {
 
 impl Served {
     fn start(limits: Limits, routes: Vec<RouteEntry>) -> Self {
+        Self::before(limits, |commands| engine_with(routes, commands))
+    }
+
+    /// Served by an engine of the test's own.
+    pub(crate) fn before<F: Future<Output = ()> + Send + 'static>(
+        limits: Limits,
+        answering: impl FnOnce(mpsc::Receiver<Command>) -> F,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let server = Server::bind(&socket_in(&directory), "no-such-group", limits).unwrap();
         let (engine, commands) = EngineHandle::channel();
-        tokio::spawn(engine_with(routes, commands));
+        tokio::spawn(answering(commands));
         let shutdown = CancellationToken::new();
         let server = tokio::spawn(server.serve(engine, shutdown.clone()));
         Self { directory, shutdown, server }
@@ -61,7 +69,7 @@ impl Served {
     }
 
     /// Runs what blocks beside the server.
-    async fn with<T: Send + 'static>(
+    pub(crate) async fn with<T: Send + 'static>(
         &self,
         client: impl FnOnce(PathBuf) -> T + Send + 'static,
     ) -> T {
@@ -69,7 +77,7 @@ impl Served {
         tokio::task::spawn_blocking(move || client(path)).await.unwrap()
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.shutdown.cancel();
         let path = self.path();
         self.server.await.unwrap();

@@ -5,6 +5,8 @@ mod counters;
 mod object;
 mod pins;
 mod tables;
+#[cfg(feature = "trace")]
+mod trace;
 
 use std::{io, path::Path};
 
@@ -43,6 +45,8 @@ impl Dataplane {
             tables.set_steering(cpus)?;
         }
         let counters = Counters::take(&mut ebpf)?;
+        #[cfg(feature = "trace")]
+        trace::follow(&mut ebpf);
         let this = Self { links: Links::default(), devices, counters, ebpf };
         Ok((this, tables))
     }

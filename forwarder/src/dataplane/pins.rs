@@ -84,12 +84,9 @@ impl Pins {
         })
     }
 
-    /// Removes the folder once it is empty.
+    /// Removes the folder, which must be empty by now.
     pub fn remove_folder(&self) -> io::Result<()> {
-        match fs::remove_dir(&self.folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove_empty(&self.folder)
     }
 }
 
@@ -99,8 +96,20 @@ impl Leftovers {
         for entry in fs::read_dir(&self.folder)? {
             fs::remove_file(entry?.path())?;
         }
-        fs::remove_dir(&self.folder)
+        remove_empty(&self.folder)
     }
+}
+
+/// And the folder above it, unless another forwarder has its own there.
+fn remove_empty(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    if let Some(above) = folder.parent() {
+        let _ = fs::remove_dir(above);
+    }
+    Ok(())
 }
 
 fn is_bpf_fs(path: &Path) -> bool {

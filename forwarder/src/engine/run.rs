@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::IpAddr,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -19,6 +19,7 @@ use super::{Command, InterfaceStatus, Refusal, Reply, Status};
 use crate::{
     dataplane::{AttachedMode, Dataplane, Tables},
     netlink::{Requests, event::Event},
+    preflight::forwarding::forwarding_notes,
     rib::Hop,
     routing::{Routing, mac_text},
     snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
@@ -183,15 +184,11 @@ impl Engine {
                 drop(reply.send(Ok(self.routing.show(&selector))));
             }
             Command::RouteGet { destination, reply } => {
-                drop(reply.send(Ok(self.get(destination))));
+                drop(reply.send(Ok(self.routing.get(destination))));
             }
             Command::Neighbours(reply) => drop(reply.send(Ok(self.routing.neighbours()))),
             Command::Unload(_) => {} // Ends the loop above.
         }
-    }
-
-    fn get(&self, destination: IpAddr) -> Option<crate::route::RouteEntry> {
-        self.routing.get(destination)
     }
 
     /// What `forwarder status` tells.
@@ -216,8 +213,17 @@ impl Engine {
             routes4_max: facts.routes4_max.into(),
             routes6_max: facts.routes6_max.into(),
             metrics: facts.metrics.clone(),
-            notes: facts.notes.clone(),
+            notes: self.notes(),
         }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let names: Vec<String> =
+            self.ports.iter().map(|(ifindex, port)| self.port(*ifindex, port).name).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut notes = self.facts.notes.clone();
+        notes.extend(forwarding_notes(Path::new("/proc"), &names));
+        notes
     }
 
     fn port(&self, ifindex: u32, port: &Port) -> InterfaceStatus {

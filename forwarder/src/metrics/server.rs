@@ -38,6 +38,8 @@ pub struct Limits {
     pub refusals_max: usize,
     /// Bytes of a request's head, and of what is read ahead.
     pub head_bytes_max: usize,
+    /// Bytes of an answer that the kernel holds for a client; it doubles the number.
+    pub send_bytes_max: usize,
     /// For the request's head to come in.
     pub head_timeout: Duration,
     /// For the engine to answer.
@@ -53,6 +55,7 @@ impl Limits {
         connections_max: 64,
         refusals_max: 64,
         head_bytes_max: 16 << 10,
+        send_bytes_max: 256 << 10,
         head_timeout: Duration::from_secs(5),
         answer_timeout: Duration::from_secs(5),
         connection_timeout: Duration::from_secs(15),
@@ -89,7 +92,7 @@ pub async fn serve(
 ) {
     let endpoint = Endpoint { engine, limits, shutdown: shutdown.clone(), latest: Arc::default() };
     let served = router(endpoint);
-    let refused = Router::new().fallback(async || Unavailable::TooMany);
+    let refused: Router = Router::new().fallback(async || Unavailable::TooMany);
     let mut connections = JoinSet::new();
     let sockets_max = limits.connections_max + limits.refusals_max;
     let places = Arc::new(Semaphore::new(limits.connections_max));
@@ -123,8 +126,10 @@ async fn serve_connection(
     shutdown: CancellationToken,
 ) {
     // What was written to a client that does not read stays in the kernel after the close: not
-    // forever.
-    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.connection_timeout));
+    // forever, and not much.
+    let socket = SockRef::from(&stream);
+    let _ = socket.set_tcp_user_timeout(Some(limits.connection_timeout));
+    let _ = socket.set_send_buffer_size(limits.send_bytes_max);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)

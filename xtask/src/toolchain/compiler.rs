@@ -57,7 +57,7 @@ impl Compiler {
 impl Display for Compiler {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Version { release, llvm, .. } = &self.version;
-        write!(f, "rustc {release} with LLVM {llvm}, {}", self.rustc.display())
+        write!(f, "rustc {release} with LLVM {llvm}: {}", self.rustc.display())
     }
 }
 

@@ -2,7 +2,7 @@
 //! read what the compiler writes, or one built now.
 
 use std::{
-    fs,
+    env, fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
@@ -67,7 +67,8 @@ fn probe(folder: &Path, compiler: &Compiler, linker: &Path) -> Result<()> {
     process::output(command.arg("-o").arg(&bitcode).arg(&source))?;
     let mut command = Command::new(linker);
     command.args(["--target=bpfel-unknown-none", "--export=probe", "--emit=obj", "-o"]);
-    process::output(command.arg(&object).arg(&bitcode))?;
+    process::output(command.arg(&object).arg(&bitcode))
+        .map_err(|_| anyhow!("{} cannot read what this rustc writes", linker.display()))?;
     let machine = fs::read(&object)?.get(18..20).map(|bytes| [bytes[0], bytes[1]]);
     fs::remove_dir_all(&folder)?;
     if machine.map(u16::from_le_bytes) != Some(EM_BPF) {
@@ -84,6 +85,10 @@ fn build(folder: &Path, compiler: &Compiler) -> Result<()> {
         compiler.version.llvm
     ));
     let objects = folder.join("build");
+    // On the path, or cargo advises to put it there.
+    let mut path = folder.join("bin").into_os_string();
+    path.push(":");
+    path.push(env::var_os("PATH").unwrap_or_default());
     let mut command = Command::new(cargo());
     command
         .args(["install", "bpf-linker", "--locked", "--no-default-features", "--no-track"])
@@ -91,6 +96,7 @@ fn build(folder: &Path, compiler: &Compiler) -> Result<()> {
         .arg(format!("--features=llvm-{llvm}"))
         .arg("--root")
         .arg(folder)
+        .env("PATH", path)
         .env("LLVM_PREFIX", &prefix)
         .env("CARGO_TARGET_DIR", &objects)
         .env("CARGO_PROFILE_RELEASE_DEBUG", "0");

@@ -47,7 +47,7 @@ pub(crate) fn find(workspace: &Workspace) -> Result<Toolchain> {
         match plan::next(&facts) {
             Step::Use(way) => {
                 let compiler = probe::compiler(&way)?;
-                say(&format!("using {compiler} ({way})"));
+                say(&format!("using {compiler}"));
                 match complete(&folder, &compiler) {
                     Ok(toolchain) => {
                         record::write(&folder, &toolchain, &compiler)?;
@@ -55,6 +55,7 @@ pub(crate) fn find(workspace: &Workspace) -> Result<Toolchain> {
                     }
                     Err(error) => {
                         say(&format!("{error:#}"));
+                        facts.linker_refused |= variable(LINKER_VARIABLE).is_some();
                         facts.reject(&way, format!("no bpf-linker for it: {error:#}"));
                     }
                 }

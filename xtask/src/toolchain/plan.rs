@@ -50,6 +50,9 @@ pub(crate) struct Facts {
     pub(crate) ways: Vec<(Way, Finding)>,
     /// Set: the compiler is named in the environment, and no other is looked for.
     pub(crate) named: bool,
+    /// Set: the linker that the environment names was of no use to a compiler. That is for the
+    /// user to mend, and no reason to install another compiler.
+    pub(crate) linker_refused: bool,
     pub(crate) rustup: bool,
     pub(crate) apt: bool,
     pub(crate) root: bool,
@@ -94,6 +97,7 @@ impl Facts {
     /// What would make this way work, as far as we may do it.
     fn remedy(&self, way: &Way, finding: &Finding) -> Option<Action> {
         match (way, finding) {
+            _ if self.linker_refused => None,
             (Way::Rustup(toolchain), Finding::NoSources) if self.rustup => {
                 Some(Action::AddSources(toolchain.clone()))
             }
@@ -151,12 +155,11 @@ impl Facts {
             }
             _ => return what,
         };
-        let tried = self.tried.iter().find_map(|(tried, outcome)| {
-            (*tried == action).then(|| outcome.clone().err().unwrap_or_else(|| "no help".into()))
-        });
+        let tried = self.tried.iter().find(|(tried, _)| *tried == action);
         let sudo = if action == Action::InstallPackages && !self.root { "sudo " } else { "" };
         match tried {
-            Some(why) => format!("{what}; tried: {sudo}{}: {why}", action.line()),
+            Some((_, Err(why))) => format!("{what}; {why}"),
+            Some((_, Ok(()))) => format!("{what}, even after `{}`", action.line()),
             None => format!("{what}; get it: {sudo}{}", action.line()),
         }
     }

@@ -35,7 +35,8 @@ pub(crate) fn facts(root: &Path) -> Result<Facts> {
         plan::allowed(only.as_deref(), ways).map_err(|why| anyhow!(why))?
     };
     let ways = ways.into_iter().map(|way| (way.clone(), self::way(&way))).collect();
-    Ok(Facts { ways, named, rustup, apt, root: process::is_root(), tried: Vec::new() })
+    let root = process::is_root();
+    Ok(Facts { ways, named, linker_refused: false, rustup, apt, root, tried: Vec::new() })
 }
 
 pub(crate) fn way(way: &Way) -> Finding {

@@ -110,6 +110,28 @@ async fn only_one_user_may_change_things() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_selector_that_means_too_much_is_refused() {
+    let served = Served::start(limits(), entries(2));
+    served
+        .with(|path| {
+            let mut client = Client::connect(&path).unwrap();
+            let dev = Some("fifteen-letters".to_owned());
+            let selector = Selector { dev, ..Selector::default() };
+            assert_eq!(
+                client.route_delete(selector).unwrap_err().to_string(),
+                "a route is removed by its exact prefix"
+            );
+            assert_eq!(
+                client.route_flush(Selector::default()).unwrap_err().to_string(),
+                "an empty selector would remove all routes: name a family at least"
+            );
+            assert_eq!(client.route_show(Selector::default()).unwrap().len(), 2);
+        })
+        .await;
+    served.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_version_of_the_protocol_is_refused_by_both_sides() {
     let served = Served::start(limits(), Vec::new());
     served

@@ -43,14 +43,7 @@ async fn every_request_is_answered() {
 }
 
 fn shown(client: &mut Client, selector: &Selector) -> Vec<RouteEntry> {
-    let mut all = Vec::new();
-    client
-        .route_show(selector.clone(), |routes| {
-            all.extend(routes);
-            Ok::<_, ClientError>(())
-        })
-        .unwrap();
-    all
+    client.route_show(selector.clone()).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,15 @@ fn rustup(toolchain: &str) -> Way {
 fn facts(pinned: Finding, nightly: Finding, system: Finding) -> Facts {
     let ways =
         vec![(rustup("1.95.0"), pinned), (rustup("nightly"), nightly), (Way::System, system)];
-    Facts { ways, named: false, rustup: true, apt: true, root: true, tried: Vec::new() }
+    Facts {
+        ways,
+        named: false,
+        linker_refused: false,
+        rustup: true,
+        apt: true,
+        root: true,
+        tried: Vec::new(),
+    }
 }
 
 fn unfit() -> Finding {
@@ -70,11 +78,25 @@ fn a_way_that_was_installed_is_used_unless_it_proves_unfit() {
 }
 
 #[test]
+fn a_named_linker_that_is_of_no_use_lets_nothing_be_installed() {
+    let mut facts = facts(NoSources, Ready, Ready);
+    facts.linker_refused = true;
+    for way in [rustup("nightly"), Way::System] {
+        assert_eq!(next(&facts), Step::Use(way.clone()));
+        facts.reject(&way, "no bpf-linker for it: of no use".to_owned());
+    }
+    let message = give_up(&facts);
+    assert!(message.contains("/usr/bin/rustc: no bpf-linker for it: of no use"), "{message}");
+}
+
+#[test]
 fn an_installation_that_changed_nothing_is_not_repeated() {
     let mut facts = facts(unfit(), unfit(), Absent);
     facts.done(&Action::InstallPackages, NoSources);
     let message = give_up(&facts);
-    assert!(message.contains("/usr/bin/rustc: the sources of `core` are missing; tried:"));
+    assert!(
+        message.contains("/usr/bin/rustc: the sources of `core` are missing, even after `apt-get")
+    );
 }
 
 #[test]
@@ -99,16 +121,19 @@ fn without_apt_it_is_not_proposed() {
 fn the_failure_names_what_is_missing_and_every_way_to_get_it() {
     let mut facts = facts(NoSources, Absent, unfit());
     facts.root = false;
-    facts.failed(&Action::AddSources("1.95.0".to_owned()), "no network".to_owned());
-    facts.failed(&Action::InstallToolchain("nightly".to_owned()), "no network".to_owned());
+    for action in
+        [Action::AddSources("1.95.0".to_owned()), Action::InstallToolchain("nightly".to_owned())]
+    {
+        facts.failed(&action, format!("`{}` failed", action.line()));
+    }
     assert_eq!(
         give_up(&facts),
         "no toolchain for the eBPF program: it takes a rustc 1.95 or newer with LLVM 22 to 23 and \
          the sources of its `core`, and a bpf-linker built against that LLVM\n  \
-         rustup, 1.95.0: the sources of `core` are missing; tried: rustup component add rust-src \
-         --toolchain 1.95.0: no network\n  \
-         rustup, nightly: not installed; tried: rustup toolchain install nightly \
-         --profile minimal --component rust-src --no-self-update: no network\n  \
+         rustup, 1.95.0: the sources of `core` are missing; `rustup component add rust-src \
+         --toolchain 1.95.0` failed\n  \
+         rustup, nightly: not installed; `rustup toolchain install nightly \
+         --profile minimal --component rust-src --no-self-update` failed\n  \
          /usr/bin/rustc: rustc 1.80.0 is older than 1.95\n  \
          by hand: set FORWARDER_BPF_RUSTC to such a rustc, and FORWARDER_BPF_LINKER to a \
          bpf-linker for it"
@@ -118,8 +143,15 @@ fn the_failure_names_what_is_missing_and_every_way_to_get_it() {
 #[test]
 fn without_rustup_the_message_says_where_it_is() {
     let ways = Vec::new();
-    let facts =
-        Facts { ways, named: false, rustup: false, apt: false, root: false, tried: Vec::new() };
+    let facts = Facts {
+        ways,
+        named: false,
+        linker_refused: false,
+        rustup: false,
+        apt: false,
+        root: false,
+        tried: Vec::new(),
+    };
     let message = give_up(&facts);
     assert!(message.contains("rustup: not installed (https://rustup.rs)"), "{message}");
     assert!(message.contains("by hand: set FORWARDER_BPF_RUSTC"), "{message}");
@@ -128,7 +160,15 @@ fn without_rustup_the_message_says_where_it_is() {
 #[test]
 fn a_named_compiler_that_does_not_fit_is_not_replaced_by_another() {
     let ways = vec![(Way::Named, NoSources)];
-    let facts = Facts { ways, named: true, rustup: true, apt: true, root: true, tried: Vec::new() };
+    let facts = Facts {
+        ways,
+        named: true,
+        linker_refused: false,
+        rustup: true,
+        apt: true,
+        root: true,
+        tried: Vec::new(),
+    };
     let message = give_up(&facts);
     let end = "\n  FORWARDER_BPF_RUSTC: the sources of `core` are missing";
     assert!(message.ends_with(end), "{message}");

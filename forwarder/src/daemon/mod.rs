@@ -1,0 +1,173 @@
+//! The daemon's life: what it checks, what it sets up and in which order, and how it ends.
+
+mod claim;
+mod startup;
+
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+    task::{JoinHandle, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+pub use self::claim::unload_leftovers;
+use self::claim::{OneDaemon, find_pins};
+use crate::{
+    config::{Config, default_name, directory, socket_path},
+    control::server::{Limits as ControlLimits, Server},
+    dataplane::{Dataplane, Pins, cpu_map_threads},
+    engine::{EngineHandle, Refusal, run::Engine},
+    metrics,
+    netlink::Subscription,
+    object_bytes,
+    preflight::{self, Machine},
+};
+
+/// The maps and the clients are served while one thread is busy with a large load.
+const RUNTIME_THREADS: usize = 2;
+/// Kernel events that wait for the engine; more wait in the socket's buffer.
+const EVENTS_MAX: usize = 8192;
+/// How long the kernel may take to end the threads of the CPU map.
+const THREADS_END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `forwarder run`, from start to end.
+pub fn start(config: Config) -> Result<ExitCode> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(run(config))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs until a signal or `forwarder unload`, and leaves nothing behind.
+async fn run(config: Config) -> Result<()> {
+    let started = Instant::now();
+    let object = object_bytes::object().ok_or_else(|| anyhow!(object_bytes::MISSING))?;
+    let machine = Machine::this();
+    preflight::check_privileges(&machine)?;
+    let name = match &config.name {
+        Some(name) => name.clone(),
+        None => default_name().context("cannot name this network namespace: give a --name")?,
+    };
+    let claim = OneDaemon::claim(&directory(&config.run_dir, &name), &name)?;
+
+    let (pins, leftovers) = find_pins(&name)?;
+    let left_programs = leftovers.as_ref().map_or(&[][..], |left| &left.programs);
+    let report = preflight::check(&config, &machine, left_programs).await?;
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+
+    let listener = match config.metrics {
+        Some(address) => Some(metrics::server::bind(address).await?),
+        None => None,
+    };
+    let socket = socket_path(&config.run_dir, &name);
+    let control = Server::bind(&socket, &config.group, ControlLimits::default())?;
+    let shutdown = CancellationToken::new();
+    let stop = stop_on_signal(shutdown.clone())?;
+
+    let (events, mut events_to_engine) = mpsc::channel(EVENTS_MAX);
+    let subscription = Subscription::open().await.context("cannot listen to the kernel")?;
+    let following = tokio::spawn(subscription.run(events));
+    let metrics_url = match &listener {
+        Some(listener) => Some(metrics::server::url(listener.local_addr()?)),
+        None => None,
+    };
+    let facts = startup::facts(&config, &report, name, metrics_url, started);
+    let mut engine =
+        startup::prepare(object, &config, &report, facts, &mut events_to_engine).await?;
+    startup::attach(&mut engine, &config, &report, leftovers, pins.as_ref())?;
+
+    let (handle, commands) = EngineHandle::channel();
+    let mut servers = JoinSet::new();
+    servers.spawn(control.serve(handle.clone(), shutdown.clone()));
+    if let Some(listener) = listener {
+        let limits = metrics::server::Limits::DEFAULT;
+        servers.spawn(metrics::server::serve(listener, handle.clone(), limits, shutdown.clone()));
+    }
+    announce(&engine);
+
+    let (dataplane, unloader) = engine.run(commands, events_to_engine, shutdown.clone()).await;
+
+    let torn_down = tear_down(dataplane, pins.as_ref()).await;
+    if let Some(reply) = unloader {
+        let refusal = |error: &anyhow::Error| Refusal::new(format!("{error:#}"));
+        drop(reply.send(torn_down.as_ref().copied().map_err(refusal)));
+    }
+    shutdown.cancel();
+    following.abort();
+    stop.abort();
+    while servers.join_next().await.is_some() {}
+    drop(claim);
+    tracing::info!("nothing is left behind");
+    torn_down
+}
+
+/// Detach, then wait until the kernel has let go of everything.
+async fn tear_down(dataplane: Dataplane, pins: Option<&Pins>) -> Result<()> {
+    let cpu_map = dataplane.unload();
+    if let Some(pins) = pins {
+        pins.remove_folder().context("cannot remove the folder of pins")?;
+    }
+    let patience = Instant::now();
+    while cpu_map_threads(Path::new("/proc"), cpu_map)? > 0 {
+        if patience.elapsed() > THREADS_END_TIMEOUT {
+            bail!("kernel threads of the CPU map {cpu_map} are still there");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(())
+}
+
+/// What a user needs to know now.
+fn announce(engine: &Engine) {
+    let status = engine.status();
+    for interface in &status.interfaces {
+        eprintln!("forwarder: {} ({}, MTU {})", interface.name, interface.mode, interface.mtu);
+    }
+    for note in &status.notes {
+        eprintln!("forwarder: note: {note}");
+    }
+    eprintln!("forwarder: steering {}", status.steering);
+    if let Some(url) = &status.metrics {
+        eprintln!("forwarder: metrics on {url}");
+    }
+    eprintln!(
+        "forwarder: no routes yet; add one: forwarder route add PREFIX via ADDRESS dev INTERFACE"
+    );
+    eprintln!("forwarder: ready");
+}
+
+/// Cancels at Ctrl-C and SIGTERM.
+fn stop_on_signal(shutdown: CancellationToken) -> Result<JoinHandle<()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    Ok(tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        shutdown.cancel();
+    }))
+}

@@ -1,0 +1,160 @@
+//! From what was asked for to programs that are attached.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::utsname::uname;
+use tokio::sync::mpsc;
+
+use crate::{
+    config::{Config, Steering},
+    dataplane::{AttachError, Attached, AttachedMode, Dataplane, Leftovers, Options, Pins},
+    engine::run::{Engine, Facts, Port},
+    netlink::{Requests, event::Event},
+    preflight::{Facts as InterfaceFacts, Report, attach::refusal},
+    rib::Rib,
+    routing::{Limits, Routing},
+};
+
+/// Programs loaded and maps filled as the kernel is now; nothing attached.
+pub(super) async fn prepare(
+    object: &[u8],
+    config: &Config,
+    report: &Report,
+    facts: Facts,
+    events: &mut mpsc::Receiver<Event>,
+) -> Result<Engine> {
+    let options = Options {
+        routes4_max: config.routes4_max,
+        routes6_max: config.routes6_max,
+        steering: config.steering.clone(),
+        queue_size: config.queue_size,
+        count_routes: config.metrics_routes > 0,
+        cpus_possible: u32::try_from(report.cpus.possible.len())?,
+    };
+    let (dataplane, tables) = Dataplane::load(object, &options)?;
+    let sends_frags = |facts: &InterfaceFacts| facts.xdp.is_some_and(|xdp| xdp.ndo_xmit_sg);
+    let frags: BTreeMap<u32, bool> =
+        report.interfaces.iter().map(|facts| (facts.ifindex(), sends_frags(facts))).collect();
+    let limits = Limits { routes4: config.routes4_max, routes6: config.routes6_max };
+    let mut routing = Routing::new(Rib::new(frags), tables, limits)?;
+    routing.apply(first_lists(events).await?)?;
+
+    let slots = report.interfaces.iter().zip(1..);
+    let ports = slots.map(|(facts, slot)| {
+        let mode = AttachedMode::Native;
+        (facts.ifindex(), Port { name: facts.name().to_owned(), slot, mode })
+    });
+    let requests = Requests::open()?;
+    let mut engine = Engine { routing, dataplane, requests, ports: ports.collect(), facts };
+    engine.describe_interfaces().context("cannot describe the interfaces to the programs")?;
+    engine.renew_lease();
+    Ok(engine)
+}
+
+/// Everything that the kernel has, once each.
+async fn first_lists(events: &mut mpsc::Receiver<Event>) -> Result<Vec<Event>> {
+    let mut first = Vec::new();
+    let is = |first: &[Event], list: fn(&Event) -> bool| first.iter().any(list);
+    let complete = |first: &[Event]| {
+        is(first, |event| matches!(event, Event::Links(_)))
+            && is(first, |event| matches!(event, Event::Addresses(_)))
+            && is(first, |event| matches!(event, Event::Locals(_)))
+            && is(first, |event| matches!(event, Event::Neighbours(_)))
+    };
+    while !complete(&first) {
+        first.push(events.recv().await.context("the kernel does not answer on netlink")?);
+    }
+    Ok(first)
+}
+
+/// Attaches to all interfaces or, after an error, to none.
+pub(super) fn attach(
+    engine: &mut Engine,
+    config: &Config,
+    report: &Report,
+    leftovers: Option<Leftovers>,
+    pins: Option<&Pins>,
+) -> Result<()> {
+    if let Some(left) = leftovers {
+        tracing::warn!("a forwarder of this name was killed: removing what it left");
+        left.remove().context("cannot remove what a killed forwarder left")?;
+    }
+    let interfaces: Vec<(u32, String)> =
+        report.interfaces.iter().map(|facts| (facts.ifindex(), facts.name().to_owned())).collect();
+    let attached = match engine.dataplane.attach(&interfaces, config.mode, pins) {
+        Ok(attached) => attached,
+        Err(error) => {
+            if let Some(pins) = pins {
+                pins.remove_folder().context("cannot remove the folder of pins")?;
+            }
+            return Err(explain(error, report));
+        }
+    };
+    for attached in attached {
+        let Some(port) = engine.ports.get_mut(&attached.ifindex) else { continue };
+        port.mode = attached.mode;
+        engine.facts.notes.extend(fallback_note(&attached, report));
+    }
+    Ok(())
+}
+
+fn explain(error: AttachError, report: &Report) -> anyhow::Error {
+    match &error {
+        AttachError::Refused { ifindex, mode, error: cause, .. } => {
+            match reason(report, *ifindex, *mode, cause) {
+                Some(reason) => anyhow!(reason),
+                None => error.into(),
+            }
+        }
+        _ => error.into(),
+    }
+}
+
+fn fallback_note(attached: &Attached, report: &Report) -> Option<String> {
+    let cause = attached.fallback.as_ref()?;
+    let native = AttachedMode::Native;
+    let reason = reason(report, attached.ifindex, native, cause).unwrap_or(cause.to_string());
+    Some(format!("{reason}; it runs in generic mode instead, which is several times slower"))
+}
+
+fn reason(report: &Report, ifindex: u32, mode: AttachedMode, cause: &io::Error) -> Option<String> {
+    let facts = report.interfaces.iter().find(|facts| facts.ifindex() == ifindex)?;
+    Some(refusal(cause.raw_os_error()?, mode == AttachedMode::Native, facts))
+}
+
+pub(super) fn facts(
+    config: &Config,
+    report: &Report,
+    name: String,
+    metrics: Option<String>,
+    started: Instant,
+) -> Facts {
+    Facts {
+        name,
+        kernel: kernel_release(),
+        steering: match &config.steering {
+            Steering::Off => "off".to_owned(),
+            Steering::Cpus(cpus) => {
+                let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
+                format!("cpus={}", cpus.join(","))
+            }
+        },
+        metrics,
+        metrics_routes: config.metrics_routes as usize,
+        routes4_max: config.routes4_max,
+        routes6_max: config.routes6_max,
+        grace: Duration::from_secs(config.grace_s.into()),
+        cpus_online: report.cpus.online.clone(),
+        notes: Vec::new(),
+        started,
+    }
+}
+
+fn kernel_release() -> String {
+    uname().map_or_else(|_| "?".to_owned(), |name| name.release().to_string_lossy().into_owned())
+}

@@ -1,0 +1,505 @@
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use forwarder_common::abi::{ADJACENCY_FRAGS, Adjacency, ROUTE_LOCAL, RouteId, RouteWord};
+use proptest::prelude::*;
+
+use super::*;
+use crate::netlink::event::{Address, Link, Neighbour};
+
+/// The maps as collections. A lookup goes the way of the programs.
+#[derive(Debug, Default)]
+struct FakeTable {
+    fib: BTreeMap<Prefix, RouteId>,
+    locals: BTreeSet<Prefix>,
+    words: BTreeMap<RouteId, RouteWord>,
+    adjacencies: BTreeMap<u32, Adjacency>,
+    /// Writes that succeed before one fails; `None`: none fails.
+    fails_after: Option<u32>,
+    graces: u32,
+}
+
+impl FakeTable {
+    fn write(&mut self) -> io::Result<()> {
+        match &mut self.fails_after {
+            Some(0) => {
+                self.fails_after = None;
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn lookup(&self, address: IpAddr) -> Option<Result<Adjacency, Reason>> {
+        let matching = self.fib.iter().filter(|(prefix, _)| prefix.contains(address));
+        let (_, route) = matching.max_by_key(|(prefix, _)| prefix.len())?;
+        Some(self.words[route].resolve().map(|index| self.adjacencies[&index]))
+    }
+}
+
+impl Table for FakeTable {
+    fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
+        self.write()?;
+        assert!(self.words.contains_key(&route), "a prefix leads to a route without a word");
+        self.fib.insert(prefix, route);
+        Ok(())
+    }
+
+    fn remove(&mut self, prefix: Prefix) -> io::Result<()> {
+        self.write()?;
+        assert!(self.fib.remove(&prefix).is_some(), "{prefix} was not there");
+        Ok(())
+    }
+
+    fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
+        self.write()?;
+        if is_local {
+            self.locals.insert(prefix)
+        } else {
+            self.locals.remove(&prefix)
+        };
+        Ok(())
+    }
+
+    fn set_word(&mut self, route: RouteId, word: RouteWord) -> io::Result<()> {
+        self.write()?;
+        if let Ok(index) = word.resolve() {
+            assert!(self.adjacencies.contains_key(&index), "a word leads to no adjacency");
+        }
+        self.words.insert(route, word);
+        Ok(())
+    }
+
+    fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()> {
+        self.write()?;
+        let in_use = self.words.values().any(|word| word.resolve() == Ok(index));
+        assert!(!in_use, "an adjacency that a word leads to was changed");
+        self.adjacencies.insert(index, adjacency);
+        Ok(())
+    }
+
+    fn grace(&mut self) -> bool {
+        self.graces += 1;
+        true
+    }
+}
+
+const ETH0: u32 = 2;
+const ETH1: u32 = 1001;
+
+fn link(ifindex: u32, name: &str) -> Link {
+    Link {
+        ifindex,
+        name: name.to_owned(),
+        mac: Some([2, 0, 0, 0, 0, ifindex.to_le_bytes()[0]]),
+        mtu: 1500,
+        up: true,
+        carrier: true,
+        controller: None,
+        kind: None,
+        xdp_programs: Vec::new(),
+    }
+}
+
+fn neighbour(ifindex: u32, address: &str, state: NeighbourState) -> Neighbour {
+    let mac = state.is_valid().then_some([2, 0, 0, 0, 9, 9]);
+    Neighbour { ifindex, address: address.parse().unwrap(), mac, state }
+}
+
+fn prefix(text: &str) -> Prefix {
+    text.parse().unwrap()
+}
+
+fn route(to: &str, via: Option<&str>, dev: Option<&str>) -> Route {
+    let via = via.map(|via| via.parse().unwrap());
+    Route { prefix: prefix(to), next_hop: NextHop { via, dev: dev.map(str::to_owned) } }
+}
+
+fn address(ifindex: u32, subnet: &str) -> Address {
+    Address { ifindex, address: subnet.parse().unwrap() }
+}
+
+fn routing_with(limits: Limits) -> Routing<FakeTable> {
+    let rib = Rib::new([(ETH0, false), (ETH1, true)].into());
+    let mut routing = Routing::new(rib, FakeTable::default(), limits).unwrap();
+    let events = [
+        Event::Links(vec![link(ETH0, "eth0"), link(ETH1, "eth1"), link(9, "eth9")]),
+        Event::Addresses(vec![
+            address(ETH0, "198.18.1.1/24"),
+            address(ETH1, "198.18.2.1/24"),
+            address(ETH1, "2001:db8:2::1/64"),
+        ]),
+        Event::Locals(vec![prefix("198.18.1.1"), prefix("198.18.2.1"), prefix("2001:db8:2::1")]),
+        Event::Neighbours(Vec::new()),
+    ];
+    routing.apply(events).unwrap();
+    routing
+}
+
+fn routing() -> Routing<FakeTable> {
+    routing_with(Limits { routes4: 1000, routes6: 1000 })
+}
+
+fn add(routing: &mut Routing<FakeTable>, route: Route) -> Result<RouteEntry, Refusal> {
+    routing.add(route, Existing::Refuse)
+}
+
+fn exact(text: &str) -> Selector {
+    Selector { prefix: Some(PrefixMatch::Exact(prefix(text))), ..Selector::default() }
+}
+
+fn pending() -> RouteState {
+    RouteState::Pending { on: "neighbour".to_owned() }
+}
+
+#[test]
+fn a_route_forwards_as_soon_as_its_next_hop_is_known_and_no_longer_than_it_is() {
+    let mut routing = routing();
+    let to: IpAddr = "198.19.0.1".parse().unwrap();
+    let entry =
+        add(&mut routing, route("198.19.0.0/16", Some("198.18.2.2"), Some("eth1"))).unwrap();
+    assert_eq!(entry.state, pending());
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
+    assert_eq!(routing.unconfirmed(), [(ETH1, "198.18.2.2".parse().unwrap())]);
+
+    let reachable = neighbour(ETH1, "198.18.2.2", NeighbourState::Reachable);
+    routing.apply([Event::Neighbour(reachable)]).unwrap();
+    let adjacency = routing.table.lookup(to).unwrap().unwrap();
+    assert_eq!(adjacency.port, ETH1);
+    assert_eq!(adjacency.destination_mac, [2, 0, 0, 0, 9, 9]);
+    assert_eq!(adjacency.flags, ADJACENCY_FRAGS);
+    assert_eq!(routing.unconfirmed(), []);
+    let forwarding = RouteState::Forwarding { mac: "02:00:00:00:09:09".to_owned() };
+    assert_eq!(routing.show(&Selector::default())[0].state, forwarding);
+
+    let stale = neighbour(ETH1, "198.18.2.2", NeighbourState::Stale);
+    routing.apply([Event::Neighbour(stale)]).unwrap();
+    assert!(routing.table.lookup(to).unwrap().is_ok(), "stale is good to send to");
+    assert_eq!(routing.unconfirmed().len(), 1, "and to be confirmed");
+
+    let failed = neighbour(ETH1, "198.18.2.2", NeighbourState::Failed);
+    routing.apply([Event::Neighbour(failed)]).unwrap();
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourFailed)));
+
+    let mut down = link(ETH1, "eth1");
+    down.carrier = false;
+    routing.apply([Event::Link(down)]).unwrap();
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::EgressDown)));
+    routing.apply([Event::LinkGone { ifindex: ETH1 }]).unwrap();
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::NoPort)));
+}
+
+#[test]
+fn a_changed_mac_or_mtu_is_followed_by_a_new_adjacency() {
+    let mut routing = routing();
+    let to: IpAddr = "2001:db8:ffff::1".parse().unwrap();
+    let reachable = neighbour(ETH1, "2001:db8:2::2", NeighbourState::Reachable);
+    routing.apply([Event::Neighbour(reachable.clone())]).unwrap();
+    add(&mut routing, route("2001:db8:ffff::/48", Some("2001:db8:2::2"), None)).unwrap();
+    let before = routing.table.lookup(to).unwrap().unwrap();
+
+    let changed = Neighbour { mac: Some([2, 0, 0, 0, 7, 7]), ..reachable };
+    routing.apply([Event::Neighbour(changed)]).unwrap();
+    let mut jumbo = link(ETH1, "eth1");
+    jumbo.mtu = 9000;
+    routing.apply([Event::Link(jumbo)]).unwrap();
+    let after = routing.table.lookup(to).unwrap().unwrap();
+    assert_eq!(after, Adjacency { destination_mac: [2, 0, 0, 0, 7, 7], mtu: 9000, ..before });
+    assert_eq!(routing.table.graces, 0, "there are new indexes enough");
+}
+
+#[test]
+fn neighbours_in_a_connected_prefix_are_routes_of_their_own() {
+    let mut routing = routing();
+    let to: IpAddr = "198.18.2.7".parse().unwrap();
+    let entry = add(&mut routing, route("198.18.2.0/24", None, Some("eth1"))).unwrap();
+    assert_eq!(entry.state, RouteState::Connected);
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
+
+    let reachable = neighbour(ETH1, "198.18.2.7", NeighbourState::Reachable);
+    let elsewhere = neighbour(ETH0, "198.18.2.8", NeighbourState::Reachable);
+    routing.apply([Event::Neighbour(reachable), Event::Neighbour(elsewhere)]).unwrap();
+    assert_eq!(routing.table.lookup(to).unwrap().unwrap().port, ETH1);
+    let other: IpAddr = "198.18.2.8".parse().unwrap();
+    assert_eq!(routing.table.lookup(other), Some(Err(Reason::NeighbourPending)));
+    assert!(matches!(routing.get(to).unwrap().state, RouteState::Forwarding { .. }));
+    assert_eq!(routing.get(other).unwrap().state, pending());
+
+    // A longer prefix takes the host away, and gives it back.
+    add(&mut routing, route("198.18.2.0/28", Some("198.18.1.9"), Some("eth0"))).unwrap();
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
+    routing.delete(&exact("198.18.2.0/28")).unwrap();
+    assert_eq!(routing.table.lookup(to).unwrap().unwrap().port, ETH1);
+
+    let gone = Event::NeighbourGone { ifindex: ETH1, address: to };
+    routing.apply([gone]).unwrap();
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
+    assert_eq!(routing.table.fib.len(), 4, "three local addresses and the connected prefix");
+}
+
+#[test]
+fn local_prefixes_win_and_hide_what_is_below_them() {
+    let mut routing = routing();
+    let entry = add(&mut routing, route("198.18.1.1/32", Some("198.18.2.2"), None)).unwrap();
+    assert_eq!(entry.state, RouteState::Unusable { reason: "local".to_owned() });
+    assert_eq!(routing.table.fib[&prefix("198.18.1.1")], ROUTE_LOCAL);
+
+    add(&mut routing, route("198.19.5.0/25", Some("198.18.2.2"), None)).unwrap();
+    routing.apply([Event::Local(prefix("198.19.5.0/24"))]).unwrap();
+    assert!(!routing.table.fib.contains_key(&prefix("198.19.5.0/25")));
+    assert!(routing.table.locals.contains(&prefix("198.19.5.0/24")));
+    assert_eq!(routing.table.lookup("198.19.5.1".parse().unwrap()), Some(Err(Reason::Local)));
+    routing.apply([Event::LocalGone(prefix("198.19.5.0/24"))]).unwrap();
+    assert!(routing.table.fib.contains_key(&prefix("198.19.5.0/25")));
+    assert!(!routing.table.locals.contains(&prefix("198.19.5.0/24")));
+
+    routing.apply([Event::LocalGone(prefix("198.18.1.1"))]).unwrap();
+    assert_ne!(routing.table.fib[&prefix("198.18.1.1")], ROUTE_LOCAL);
+    routing.delete(&exact("198.18.1.1")).unwrap();
+    assert!(!routing.table.fib.contains_key(&prefix("198.18.1.1")));
+}
+
+#[test]
+fn what_is_refused_and_how_it_is_said() {
+    let limits = Limits { routes4: 2, routes6: 0 };
+    let mut routing = routing_with(limits);
+    let first = route("198.19.1.0/24", Some("198.18.2.2"), Some("eth1"));
+    add(&mut routing, first.clone()).unwrap();
+    let rows = [
+        (
+            first,
+            "route 198.19.1.0/24 exists already (via 198.18.2.2 dev eth1): use 'route replace', or delete it first",
+        ),
+        (
+            route("198.19.2.0/24", Some("198.18.2.2"), Some("eth7")),
+            "there is no interface eth7: this forwarder has eth0: 198.18.1.1/24; eth1: 198.18.2.1/24, 2001:db8:2::1/64",
+        ),
+        (
+            route("198.19.2.0/24", None, Some("eth9")),
+            "eth9 is not an interface of this forwarder (eth0: 198.18.1.1/24; eth1: 198.18.2.1/24, 2001:db8:2::1/64): start it with '--iface …,eth9'",
+        ),
+        (
+            route("198.19.2.0/24", Some("198.18.9.9"), None),
+            "next hop 198.18.9.9 is on no interface of this forwarder (eth0: 198.18.1.1/24; eth1: 198.18.2.1/24, 2001:db8:2::1/64)",
+        ),
+        (
+            route("198.19.2.0/24", Some("198.18.9.9"), Some("eth0")),
+            "next hop 198.18.9.9 is in no subnet of eth0 (198.18.1.1/24): give eth0 an address in the next hop's subnet, or correct the next hop",
+        ),
+        (
+            route("198.19.2.0/24", Some("198.18.1.1"), None),
+            "198.18.1.1 cannot be a next hop: it is an address of this host, or a broadcast address",
+        ),
+        (
+            route("198.19.2.0/24", Some("224.0.0.1"), Some("eth0")),
+            "224.0.0.1 cannot be a next hop: it is no host's address",
+        ),
+        (
+            route("198.19.2.0/24", Some("fe80::1"), None),
+            "next hop fe80::1 is link-local: say which interface with 'dev'",
+        ),
+        (
+            route("198.19.2.0/24", None, None),
+            "198.19.2.0/24: a route needs a next hop: 'via ADDRESS', 'dev INTERFACE' or both",
+        ),
+        (
+            route("2001:db8:5::/48", Some("2001:db8:2::2"), None),
+            "the IPv6 table is full (0 routes): start the daemon with '--routes6-max N'",
+        ),
+    ];
+    for (route, message) in rows {
+        assert_eq!(add(&mut routing, route).unwrap_err().message, message);
+    }
+    add(&mut routing, route("198.19.2.0/24", Some("198.18.1.2"), None)).unwrap();
+    let full = add(&mut routing, route("198.19.3.0/24", Some("198.18.1.2"), None)).unwrap_err();
+    assert_eq!(
+        full.message,
+        "the IPv4 table is full (2 routes): start the daemon with '--routes4-max N'"
+    );
+    let replace = route("198.19.2.0/24", Some("198.18.1.3"), None);
+    routing.add(replace, Existing::Replace).unwrap();
+    assert_eq!(routing.counts(), Counts { routes4: 2, routes6: 0 });
+
+    let missing = routing.delete(&exact("198.19.9.0/24")).unwrap_err();
+    assert_eq!(missing.message, "no such route: 198.19.9.0/24");
+    let other = Selector { via: Some("198.18.2.9".parse().unwrap()), ..exact("198.19.1.0/24") };
+    assert_eq!(
+        routing.delete(&other).unwrap_err().message,
+        "no such route: 198.19.1.0/24 via 198.18.2.9; it is via 198.18.2.2 dev eth1"
+    );
+    assert_eq!(routing.counts().routes4, 2);
+}
+
+#[test]
+fn a_load_is_done_whole_or_not_at_all() {
+    let mut routing = routing();
+    add(&mut routing, route("198.19.0.0/24", Some("198.18.2.2"), None)).unwrap();
+    let before = (routing.table.fib.clone(), routing.show(&Selector::default()));
+    let good = |third: u8| route(&format!("198.19.{third}.0/24"), Some("198.18.1.2"), None);
+
+    let mut wrong_at_the_end: Vec<Route> = (1..200).map(good).collect();
+    wrong_at_the_end.push(route("198.19.201.0/24", Some("198.18.77.1"), None));
+    let refusal = routing.load(wrong_at_the_end, Existing::Refuse).unwrap_err();
+    assert_eq!(refusal.index, Some(199));
+    let twice = vec![good(1), good(2), good(1)];
+    let refusal = routing.load(twice.clone(), Existing::Refuse).unwrap_err();
+    assert_eq!((refusal.index, &*refusal.message), (Some(2), "route 198.19.1.0/24 is there twice"));
+    assert_eq!((routing.table.fib.clone(), routing.show(&Selector::default())), before);
+
+    // The kernel refuses one in the middle: what was written is taken back.
+    // One word for the new next hop, then twenty prefixes.
+    for fails_after in 0..21 {
+        routing.table.fails_after = Some(fails_after);
+        let replacing = (0..20).map(good).collect();
+        let refusal = routing.load(replacing, Existing::Replace).unwrap_err();
+        assert!(refusal.message.ends_with(": nothing was changed"), "{}", refusal.message);
+        routing.table.fails_after = None;
+        let fib: Vec<Prefix> = routing.table.fib.keys().copied().collect();
+        assert_eq!(fib, before.0.keys().copied().collect::<Vec<_>>());
+        assert_eq!(routing.show(&Selector::default()), before.1);
+        assert_eq!(routing.counts().routes4, 1);
+    }
+    assert_eq!(routing.load(twice, Existing::Replace), Ok(3));
+    assert_eq!(routing.counts().routes4, 3);
+    assert_eq!(
+        routing.flush(&Selector { dev: Some("eth0".to_owned()), ..Selector::default() }),
+        Ok(2)
+    );
+    assert_eq!(routing.counts().routes4, 1);
+}
+
+/// One step of a random history.
+#[derive(Clone, Debug)]
+enum Step {
+    Add { prefix: Prefix, hop: u8 },
+    Delete(Prefix),
+    Neighbour { ifindex: u32, host: u8, state: NeighbourState },
+    NeighbourGone { ifindex: u32, host: u8 },
+    Carrier { ifindex: u32, carrier: bool },
+    Local { prefix: Prefix, present: bool },
+    Again,
+}
+
+fn some_prefix() -> impl Strategy<Value = Prefix> {
+    (22u8..=32, 0u8..8, 0u8..8).prop_map(|(len, third, fourth)| {
+        let net = ipnet::Ipv4Net::new([198, 18, third, fourth].into(), len).unwrap();
+        Prefix::new(net.trunc().into()).unwrap()
+    })
+}
+
+fn some_step() -> impl Strategy<Value = Step> {
+    let ifindex = || prop_oneof![Just(ETH0), Just(ETH1)];
+    let state = prop_oneof![
+        Just(NeighbourState::Reachable),
+        Just(NeighbourState::Stale),
+        Just(NeighbourState::Failed),
+        Just(NeighbourState::Incomplete)
+    ];
+    prop_oneof![
+        4 => (some_prefix(), 0u8..4).prop_map(|(prefix, hop)| Step::Add { prefix, hop }),
+        2 => some_prefix().prop_map(Step::Delete),
+        3 => (ifindex(), 0u8..8, state)
+            .prop_map(|(ifindex, host, state)| Step::Neighbour { ifindex, host, state }),
+        1 => (ifindex(), 0u8..8).prop_map(|(ifindex, host)| Step::NeighbourGone { ifindex, host }),
+        1 => (ifindex(), any::<bool>())
+            .prop_map(|(ifindex, carrier)| Step::Carrier { ifindex, carrier }),
+        1 => (some_prefix(), any::<bool>())
+            .prop_map(|(prefix, present)| Step::Local { prefix, present }),
+        1 => Just(Step::Again),
+    ]
+}
+
+fn take_step(routing: &mut Routing<FakeTable>, step: Step) {
+    let host = |ifindex, host: u8| {
+        let third = if ifindex == ETH0 { 1 } else { 2 };
+        format!("198.18.{third}.{host}")
+    };
+    match step {
+        Step::Add { prefix, hop } => {
+            let (via, dev) = [(Some(2), "eth0"), (None, "eth0"), (Some(3), "eth1"), (None, "eth1")]
+                [usize::from(hop)];
+            let third = if dev == "eth0" { 1 } else { 2 };
+            let via = via.map(|fourth: u8| IpAddr::from([198, 18, third, fourth]));
+            let next_hop = NextHop { via, dev: Some(dev.to_owned()) };
+            // Refused where the next hop has become local: then nothing changes.
+            let _ = routing.add(Route { prefix, next_hop }, Existing::Replace);
+        }
+        Step::Delete(prefix) => {
+            let there = routing.rib.route(prefix).is_some();
+            let selector =
+                Selector { prefix: Some(PrefixMatch::Exact(prefix)), ..Selector::default() };
+            assert_eq!(routing.delete(&selector).is_ok(), there);
+        }
+        Step::Neighbour { ifindex, host: number, state } => {
+            let event = neighbour(ifindex, &host(ifindex, number), state);
+            routing.apply([Event::Neighbour(event)]).unwrap();
+        }
+        Step::NeighbourGone { ifindex, host: number } => {
+            let address = host(ifindex, number).parse().unwrap();
+            routing.apply([Event::NeighbourGone { ifindex, address }]).unwrap();
+        }
+        Step::Carrier { ifindex, carrier } => {
+            let name = if ifindex == ETH0 { "eth0" } else { "eth1" };
+            routing.apply([Event::Link(Link { carrier, ..link(ifindex, name) })]).unwrap();
+        }
+        Step::Local { prefix, present: true } => {
+            routing.apply([Event::Local(prefix)]).unwrap();
+        }
+        Step::Local { prefix, present: false } => {
+            routing.apply([Event::LocalGone(prefix)]).unwrap();
+        }
+        Step::Again => {
+            let before = routing.table.fib.clone();
+            let links = routing.rib.links().values().cloned().collect();
+            routing.apply([Event::Links(links)]).unwrap();
+            assert_eq!(routing.table.fib, before, "a resync without news changes nothing");
+        }
+    }
+}
+
+/// What becomes of a packet, told from the rib alone and one rule after the other.
+fn oracle(
+    rib: &Rib,
+    locals: &BTreeSet<Prefix>,
+    address: IpAddr,
+) -> Option<Result<Adjacency, Reason>> {
+    if locals.iter().any(|local| local.contains(address)) {
+        return Some(Err(Reason::Local));
+    }
+    let matching = rib.routes().filter(|(prefix, _)| prefix.contains(address));
+    let (_, hop) = matching.max_by_key(|(prefix, _)| prefix.len())?;
+    let own = Hop { via: Some(address), ..hop };
+    let neighbour_is_valid = rib.neighbour(own).is_some_and(|it| it.state.is_valid());
+    Some(rib.way(if hop.via.is_none() && neighbour_is_valid { own } else { hop }))
+}
+
+proptest! {
+    #[test]
+    fn any_history_leaves_what_the_rib_wants(steps in proptest::collection::vec(some_step(), 1..60)) {
+        let mut routing = routing();
+        for step in steps {
+            take_step(&mut routing, step);
+        }
+        let locals = routing.table.locals.clone();
+        for third in 0..8 {
+            for fourth in 0..10 {
+                let address = IpAddr::from([198, 18, third, fourth]);
+                prop_assert_eq!(
+                    routing.table.lookup(address),
+                    oracle(&routing.rib, &locals, address),
+                    "{}", address
+                );
+            }
+        }
+        // Everything away: nothing is left but the local table.
+        routing.flush(&Selector::default()).unwrap();
+        prop_assert_eq!(routing.installed.hops().count(), 0);
+        prop_assert!(routing.table.fib.values().all(|route| *route == ROUTE_LOCAL));
+    }
+}
