@@ -167,7 +167,7 @@ fn lab_of_a_process_that_will_be_killed() {
     let Ok(namespace) = env::var("LAB_TEST_NAMESPACE") else { return };
     let lab = Lab::router().build().unwrap();
     let namespace = Namespace::open(namespace.as_ref()).unwrap();
-    let witness = Host { name: "witness".into(), namespace };
+    let witness = Host::inside("witness", namespace).unwrap();
     let end = |host, interface| End::new(host, interface, host_mac(9));
     connect(&end(&lab.router, "eth9"), &end(&witness, "eth0")).unwrap();
     let mut command = lab.router.command("sleep");
@@ -290,8 +290,9 @@ fn nothing_is_left_of_a_room_after_kill_9() {
         Ok(process.stdout().lines().next().map(String::from))
     })
     .unwrap();
-    let three = || Ok((processes_in(&namespace).len() == 3).then_some(()));
-    wait_until("the lab, bash and sleep to be there", SOON, three).unwrap();
+    // The lab, a process on each of its three hosts, bash, and sleep.
+    let all = || Ok((processes_in(&namespace).len() == 6).then_some(()));
+    wait_until("all to be there", SOON, all).unwrap();
     process.signal(Signal::SIGKILL).unwrap();
     let gone = || Ok(processes_in(&namespace).is_empty().then_some(()));
     wait_until("the room to be empty", SOON, gone).unwrap();
