@@ -1,6 +1,12 @@
 //! A host: a network namespace that is silent unless spoken to, so that frames can be counted.
 
-use std::{ffi::OsStr, fs, process::Command, time::Duration};
+use std::{
+    ffi::OsStr,
+    fs,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 
@@ -37,17 +43,29 @@ const QUIET: &[(&str, &str)] = &[
 pub struct Host {
     pub name: String,
     pub namespace: Namespace,
+    _resident: Arc<Resident>,
 }
+
+/// A process on a host. A namespace can do without, but others find one by the processes in it:
+/// so the forwarder looks at the far ends of its links.
+#[derive(Debug)]
+struct Resident(Child);
 
 impl Host {
     pub fn new(name: &str) -> Result<Self> {
         let namespace = Namespace::new().context("make a network namespace (are you root?)")?;
-        let host = Self { name: name.into(), namespace };
+        let host = Self::inside(name, namespace)?;
         for (key, value) in QUIET {
             host.sysctl(key, value)?;
         }
         host.ip("link set lo up")?;
         Ok(host)
+    }
+
+    /// A host in a namespace that is there already, as it is.
+    pub fn inside(name: &str, namespace: Namespace) -> Result<Self> {
+        let resident = Arc::new(Resident::of(&namespace)?);
+        Ok(Self { name: name.into(), namespace, _resident: resident })
     }
 
     /// Runs `ip` inside with these arguments, separated by spaces.
@@ -81,5 +99,21 @@ impl Host {
     pub fn wire(&self, interface: &str) -> Result<Wire> {
         self.run(|| Wire::open(interface))
             .with_context(|| format!("open {interface} on {}", self.name))
+    }
+}
+
+impl Resident {
+    /// It reads from us and ends when nobody is left to write, however we ended.
+    fn of(namespace: &Namespace) -> Result<Self> {
+        let mut cat = namespace.command("cat");
+        cat.stdin(Stdio::piped()).stdout(Stdio::null());
+        cat.spawn().map(Self).context("start cat")
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        // This closes its input, too. It can only fail for a child that was waited for.
+        let _ = self.0.wait();
     }
 }

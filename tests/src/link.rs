@@ -80,9 +80,10 @@ impl<'a> End<'a> {
     /// Once both ends are up: NAPI starts only then.
     fn settle(&self) -> Result<()> {
         let Self { host, interface, .. } = self;
-        // veth leaves the checksums of what the host's own stack sends unfinished, which shows on
-        // the wire, and which a forwarder cannot see.
+        // veth leaves the checksums of what the host's own stack sends unfinished, and VLAN tags
+        // beside the frame: neither is what a wire would carry, and XDP sees neither.
         host.offload(interface, Offload::TxChecksum, false)?;
+        host.offload(interface, Offload::TxVlan, false)?;
         if self.redirect_target {
             host.offload(interface, Offload::Gro, true)?;
             // … but it is not to merge TCP segments: frames are counted. Where iproute2 is too old

@@ -1,9 +1,16 @@
 //! The lab itself, before any forwarder is in it: Linux does the forwarding, and the oracle must
 //! agree with it byte by byte.
 
-use std::{env, fs, path::PathBuf, process::Command, time::Duration};
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use forwarder_tests::{
+    daemon::{self, Daemon, Forwarder},
     frame::{ECHO_REPLY4, ECHO_REPLY6, Frame, Packet, Transport},
     host::Host,
     kernel::Forwarded,
@@ -17,6 +24,15 @@ use forwarder_tests::{
 use nix::sys::signal::Signal;
 
 const SOON: Duration = Duration::from_secs(5);
+
+/// A TCP segment behind that of the number before.
+fn segment(frame: Frame, number: u8) -> Frame {
+    let mut segment = frame.tcp(1, 2, 16).payload(&[number; 100]);
+    if let Transport::Tcp { sequence, .. } = &mut segment.transport {
+        *sequence = u32::from(number) * 100;
+    }
+    segment
+}
 
 fn any(_: &[u8]) -> bool {
     true
@@ -114,14 +130,6 @@ fn a_wire_brings_frames_as_they_were_sent() {
     connect(&end(&one), &end(&other)).unwrap();
     let (near, far) = (one.wire("eth0").unwrap(), other.wire("eth0").unwrap());
     let plain = Frame::ipv4([1, 2, 3, 4].into(), [5, 6, 7, 8].into()).udp(1, 2);
-    let segment = |number: u8| {
-        let sequence = u32::from(number) * 100;
-        let mut segment = plain.clone().tcp(1, 2, 16).payload(&[number; 100]);
-        if let Transport::Tcp { sequence: field, .. } = &mut segment.transport {
-            *field = sequence;
-        }
-        segment.bytes()
-    };
     let frames = [
         plain.clone().vlan(5).bytes(),
         plain.clone().vlan(6).vlan(7).padding(3).bytes(),
@@ -129,8 +137,8 @@ fn a_wire_brings_frames_as_they_were_sent() {
         plain.clone().v4(|ip| ip.checksum = Some(0xdead)).bytes(),
         [[0xff_u8; 12].as_slice(), &[0x12, 0x34, 0x56]].concat(),
         // Linux would like to merge these.
-        segment(1),
-        segment(2),
+        segment(plain.clone(), 1).bytes(),
+        segment(plain, 2).bytes(),
     ];
     assert_eq!(near.stream(&frames, &far, SOON, any).unwrap(), frames);
     assert_eq!(near.arrived(any).unwrap(), [[0; 0]; 0], "what was sent is not received");
@@ -159,7 +167,7 @@ fn lab_of_a_process_that_will_be_killed() {
     let Ok(namespace) = env::var("LAB_TEST_NAMESPACE") else { return };
     let lab = Lab::router().build().unwrap();
     let namespace = Namespace::open(namespace.as_ref()).unwrap();
-    let witness = Host { name: "witness".into(), namespace };
+    let witness = Host::inside("witness", namespace).unwrap();
     let end = |host, interface| End::new(host, interface, host_mac(9));
     connect(&end(&lab.router, "eth9"), &end(&witness, "eth0")).unwrap();
     let mut command = lab.router.command("sleep");
@@ -194,6 +202,68 @@ fn nothing_is_left_of_a_lab_after_kill_9() {
 }
 
 #[test]
+fn a_daemon_can_be_started_asked_ended_and_started_again() {
+    require!(skip::forwarder());
+    let lab = Lab::router().forwarding(false).static_neighbours().build().unwrap();
+    let (a, b) = (lab.a().wire("eth0").unwrap(), lab.b().wire("eth0").unwrap());
+    let daemon = Daemon::start(&lab.router, "--iface eth0,eth1 --steer cpus=0").unwrap();
+    daemon.ok("route add 198.18.2.0/24 via 198.18.2.2 dev eth1 --wait 3").unwrap();
+    // Segments of one flow, which the receiving end would like to merge.
+    let sent: Vec<_> = (0..200).map(|number| segment(Lab::frame4(0, 1), number)).collect();
+    let bytes: Vec<_> = sent.iter().map(Frame::bytes).collect();
+    let expected: Vec<_> = sent.iter().map(|frame| Lab::forwarded(frame, 1)).collect();
+    let before = daemon.stats().unwrap();
+    let received = a.stream(&bytes, &b, SOON, |frame| frame[12..14] == [8, 0]).unwrap();
+    assert_eq!(received, expected);
+    let stats = daemon.stats().unwrap().since(&before);
+    let eth0 = stats.interface("eth0");
+    assert_eq!((eth0.ingress().rx.packets, eth0.redirected()), (200, 200));
+    let (ingress, worker) = (eth0.ingress(), eth0.worker());
+    let redirected = ingress.redirected.bytes + worker.redirected.bytes;
+    assert_eq!(redirected, 200 * bytes[0].len() as u64);
+    assert!(ingress.closes() && worker.closes());
+    assert_eq!(ingress.steered, worker.rx);
+
+    let second = Forwarder::new(&lab.router).unwrap().call("run --iface eth0,eth1").unwrap();
+    assert_eq!(second.code(), 1, "{}", second.stderr);
+    let pid = daemon.pid();
+    let (finished, forwarder) = daemon.stop(Signal::SIGKILL).unwrap();
+    assert_eq!(finished.code(), 128 + 9);
+    let daemon = forwarder.start("--iface eth0,eth1").unwrap();
+    assert_ne!(daemon.pid(), pid);
+    assert_eq!(daemon.stop(Signal::SIGTERM).unwrap().0.code(), 0);
+}
+
+#[test]
+fn the_demo_proves_what_it_claims() {
+    require!(skip::forwarder());
+    let process = Process::spawn(demo(), Signal::SIGKILL).unwrap();
+    let finished = process.finish(Duration::from_mins(1)).unwrap();
+    assert_eq!(finished.code(), 0, "{}{}", finished.stdout, finished.stderr);
+}
+
+#[test]
+fn nothing_is_left_of_the_demo_after_kill_9() {
+    require!(skip::forwarder());
+    let process = Process::spawn(demo(), Signal::SIGKILL).unwrap();
+    wait_until("the demo to add routes", Duration::from_secs(30), || {
+        Ok(process.stdout().contains("$ forwarder route add").then_some(()))
+    })
+    .unwrap();
+    let pid = process.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let room = fs::read_link(format!("/proc/{}/ns/pid", children.trim())).unwrap();
+    let room = room.to_str().unwrap();
+    let programs: BTreeSet<_> = processes_in(room).iter().flat_map(|it| programs_of(it)).collect();
+    assert!(!programs.is_empty() && programs.is_subset(&loaded_programs()), "{programs:?}");
+    process.signal(Signal::SIGKILL).unwrap();
+    let gone = || Ok(processes_in(room).is_empty().then_some(()));
+    wait_until("the room to be empty", SOON, gone).unwrap();
+    let unloaded = || Ok(programs.is_disjoint(&loaded_programs()).then_some(()));
+    wait_until("its programs to be unloaded", SOON, unloaded).unwrap();
+}
+
+#[test]
 fn the_shell_of_a_lab_sees_the_router_and_reaches_its_hosts() {
     require!(skip::lab());
     let script =
@@ -220,8 +290,9 @@ fn nothing_is_left_of_a_room_after_kill_9() {
         Ok(process.stdout().lines().next().map(String::from))
     })
     .unwrap();
-    let three = || Ok((processes_in(&namespace).len() == 3).then_some(()));
-    wait_until("the lab, bash and sleep to be there", SOON, three).unwrap();
+    // The lab, a process on each of its three hosts, bash, and sleep.
+    let all = || Ok((processes_in(&namespace).len() == 6).then_some(()));
+    wait_until("all to be there", SOON, all).unwrap();
     process.signal(Signal::SIGKILL).unwrap();
     let gone = || Ok(processes_in(&namespace).is_empty().then_some(()));
     wait_until("the room to be empty", SOON, gone).unwrap();
@@ -255,6 +326,26 @@ fn room(verb: &str, command: &[&str]) -> Command {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_forwarder-lab"));
     lab.args([verb, "--forwarder", "/bin/true", "--"]).args(command);
     lab
+}
+
+fn demo() -> Command {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_forwarder-lab"));
+    demo.arg("demo").arg("--forwarder").arg(daemon::binary());
+    demo
+}
+
+/// Ids of the BPF programs that a process, a folder of /proc, holds.
+fn programs_of(process: &Path) -> Vec<u32> {
+    let descriptors = fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten();
+    let infos = descriptors.filter_map(|descriptor| fs::read_to_string(descriptor.path()).ok());
+    let id = |info: String| {
+        info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok())
+    };
+    infos.filter_map(id).collect()
+}
+
+fn loaded_programs() -> BTreeSet<u32> {
+    aya::programs::loaded_programs().map(|program| program.unwrap().id()).collect()
 }
 
 /// Of a PID namespace, as /proc names it.

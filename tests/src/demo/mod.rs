@@ -20,7 +20,7 @@ use crate::room;
 /// The MTU of the link to host B: what is longer needs an ICMP error.
 const NARROW: u32 = 1400;
 
-const PICTURE: &str = "\
+const PICTURE: &str = "  \
   host A ───────────────── eth0  router  eth1 ───────────────── host B
   198.18.1.2          198.18.1.1          198.18.2.1          198.18.2.2
   2001:db8:1::2    2001:db8:1::1          2001:db8:2::1    2001:db8:2::2
@@ -196,7 +196,7 @@ impl std::fmt::Display for Expected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exactly(packets) => write!(f, "exactly {packets} packets"),
-            Self::AtLeast(packets) => write!(f, "more than {packets} packets"),
+            Self::AtLeast(packets) => write!(f, "at least {packets} packets"),
         }
     }
 }
@@ -222,6 +222,6 @@ fn command(arguments: &str) {
 }
 
 fn indented(text: &str) -> String {
-    let lines: Vec<_> = text.lines().flat_map(|line| ["  ", line, "\n"]).collect();
-    lines.concat()
+    let line = |line| if line == "\n" { [line, ""] } else { ["  ", line] };
+    text.split_inclusive('\n').flat_map(line).collect()
 }
