@@ -66,7 +66,11 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> Result<()> {
 /// The long tests, for `cargo xtask soak`.
 pub(crate) fn soak(workspace: &Workspace, filters: &[String], limit: Duration) -> Result<()> {
     programs(workspace)?;
-    let kernel: Vec<_> = executables::build(workspace)?.into_iter().filter(needs_root).collect();
+    let is_long = |executable: &Executable| needs_root(executable) && executable.is_soak();
+    let kernel: Vec<_> = executables::build(workspace)?.into_iter().filter(is_long).collect();
+    if kernel.is_empty() {
+        bail!("there are no long tests: none of the files tests/tests/soak*.rs is there");
+    }
     let mut tally = Tally::default();
     let mut arguments = filters.to_vec();
     arguments.extend(["--ignored", "--test-threads=1", "--show-output"].map(str::to_owned));
