@@ -51,7 +51,7 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> Result<()> {
 
 /// Builds everything that `run`, `demo` and `lab` start.
 pub(crate) fn all(workspace: &Workspace, kind: Kind) -> Result<()> {
-    objects(workspace, if kind.trace { &[false, true] } else { &[false] })?;
+    objects(workspace, &[kind.trace])?;
     binaries(workspace, kind.profile(), kind.trace)
 }
 

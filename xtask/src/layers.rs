@@ -23,7 +23,7 @@ pub(crate) fn run(workspace: &Workspace, _: Args) -> Result<()> {
         println!("{fault}");
     }
     if !faults.is_empty() {
-        bail!("{} places go against the layers", faults.len());
+        bail!("the layers do not hold");
     }
     println!("the layers hold");
     Ok(())

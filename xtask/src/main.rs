@@ -22,8 +22,8 @@ use crate::workspace::Workspace;
 /// Builds, runs and tests the forwarder.
 ///
 /// The first build finds or installs what the eBPF program needs, says so, and keeps it below
-/// target/toolchain. What needs root is built first, by you, and then started with sudo, shown as it is
-/// called.
+/// target/toolchain. What needs root is built first, by you, and then started with sudo, shown as
+/// it is called.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {

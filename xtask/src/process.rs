@@ -75,8 +75,9 @@ pub(crate) fn become_root(program: &Path, arguments: &[OsString]) -> anyhow::Err
         command.args(sudo_arguments(&passed_on, shown(program)));
         command
     } else {
-        let program = shown(program).display();
-        return anyhow!("this needs root and there is no sudo: become root, then run `{program}`");
+        let mut command = Command::new(shown(program));
+        let line = line(command.args(arguments));
+        return anyhow!("this needs root and there is no sudo: become root, then run `{line}`");
     };
     command.args(arguments);
     eprintln!("{}", line(&command));

@@ -6,9 +6,10 @@ use anyhow::Result;
 
 use crate::{test, workspace::Workspace};
 
-/// Run the long tests: those that are marked as ignored
+/// Run the long tests
 ///
-/// One after the other, with the same preparations as `cargo xtask test`.
+/// They are the ignored tests in tests/tests/soak*.rs, run one after the other, with the same
+/// preparations as `cargo xtask test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A test program that takes longer is ended

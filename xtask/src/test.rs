@@ -48,7 +48,8 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> Result<()> {
     for executable in &host {
         println!("\n{executable}");
         let mut command = executable.command();
-        tally += report::watch(command.args(&args.filters), LIMIT)?;
+        // A skip is said on stdout, which libtest keeps to itself when a test passes.
+        tally += report::watch(command.arg("--show-output").args(&args.filters), LIMIT)?;
     }
     println!("\ndocumentation tests");
     let mut command = executables::doc_tests(workspace);
@@ -56,6 +57,7 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> Result<()> {
     if !args.fast {
         let mut arguments = args.filters.clone();
         arguments.push(format!("--test-threads={KERNEL_THREADS}"));
+        arguments.push("--show-output".to_owned());
         tally += in_the_kernel(workspace, &kernel, &arguments)?;
     }
     conclude(tally, &args.filters)
@@ -64,10 +66,14 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> Result<()> {
 /// The long tests, for `cargo xtask soak`.
 pub(crate) fn soak(workspace: &Workspace, filters: &[String], limit: Duration) -> Result<()> {
     programs(workspace)?;
-    let kernel: Vec<_> = executables::build(workspace)?.into_iter().filter(needs_root).collect();
+    let is_long = |executable: &Executable| needs_root(executable) && executable.is_soak();
+    let kernel: Vec<_> = executables::build(workspace)?.into_iter().filter(is_long).collect();
+    if kernel.is_empty() {
+        bail!("there are no long tests: none of the files tests/tests/soak*.rs is there");
+    }
     let mut tally = Tally::default();
     let mut arguments = filters.to_vec();
-    arguments.extend(["--ignored".to_owned(), "--test-threads=1".to_owned()]);
+    arguments.extend(["--ignored", "--test-threads=1", "--show-output"].map(str::to_owned));
     let tests = Kernel::new(workspace, limit)?;
     for executable in &kernel {
         tally += tests.run(executable, &arguments)?;

@@ -54,6 +54,11 @@ impl Executable {
         command
     }
 
+    /// Elsewhere a test may be ignored because it is a part of another.
+    pub(crate) fn is_soak(&self) -> bool {
+        self.target.starts_with("soak")
+    }
+
     /// How many tests it would run.
     pub(crate) fn count(&self, arguments: &[String]) -> Result<u64> {
         let list =

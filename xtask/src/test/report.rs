@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeSet,
     fmt::{self, Display, Formatter},
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write, stdout},
     ops::AddAssign,
     process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
@@ -39,8 +39,12 @@ impl Display for Tally {
     }
 }
 
-/// Runs a test program to its end, or to the limit.
+/// Runs a test program to its end, or to the limit, and shows what it says.
 pub(crate) fn watch(command: &mut Command, limit: Duration) -> Result<Tally> {
+    follow(command, limit, &mut stdout())
+}
+
+fn follow(command: &mut Command, limit: Duration, shown: &mut impl Write) -> Result<Tally> {
     let (output, input) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input);
     let mut child =
@@ -60,7 +64,7 @@ pub(crate) fn watch(command: &mut Command, limit: Duration) -> Result<Tally> {
         match lines.recv_timeout(Duration::from_millis(200)) {
             Ok(line) => {
                 if report.line(&line) {
-                    println!("{line}");
+                    writeln!(shown, "{line}")?;
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break,
@@ -71,7 +75,7 @@ pub(crate) fn watch(command: &mut Command, limit: Duration) -> Result<Tally> {
         }
         if status.is_none() && Instant::now() >= deadline {
             child.kill()?;
-            println!("ended after {} s: it hangs", limit.as_secs());
+            writeln!(shown, "ended after {} s: it hangs", limit.as_secs())?;
             break;
         }
     }
@@ -81,7 +85,7 @@ pub(crate) fn watch(command: &mut Command, limit: Duration) -> Result<Tally> {
     };
     let (tally, is_complete) = report.tally(status.success());
     if !is_complete {
-        println!("FAILED: `{}` ended without a result ({status})", process::line(command));
+        writeln!(shown, "FAILED: `{}` ended without a result ({status})", process::line(command))?;
     }
     Ok(tally)
 }
@@ -93,21 +97,27 @@ struct Report {
     skips: BTreeSet<String>,
     results: usize,
     runs: usize,
+    /// Among what the passed tests printed, which is read for skips and not shown.
+    in_successes: bool,
 }
 
 impl Report {
     /// Reads a line of libtest; true when it is worth showing.
     fn line(&mut self, line: &str) -> bool {
         if let Some(at) = line.find("SKIP ").filter(|&at| at == 0 || line.starts_with("test ")) {
-            self.skips.insert(line[at..].trim_end().to_owned());
-        } else if line.starts_with("running ") && line.trim_end().ends_with(['t', 's']) {
-            self.runs += 1;
-        } else if let Some(result) = line.strip_prefix("test result: ") {
+            return self.skips.insert(line[at..].trim_end().to_owned());
+        }
+        if let Some(result) = line.strip_prefix("test result: ") {
             self.results += 1;
             self.tally.passed += count(result, "passed");
             self.tally.failed += count(result, "failed");
+            self.in_successes = false;
+        } else if line == "successes:" || line == "failures:" {
+            self.in_successes = line == "successes:";
+        } else if !self.in_successes && is_start(line) {
+            self.runs += 1;
         }
-        !line.trim().is_empty()
+        !self.in_successes && !line.trim().is_empty()
     }
 
     /// The sum, and whether the program came to its end: one that dies in the middle is a failure,
@@ -123,6 +133,14 @@ impl Report {
         }
         (tally, is_complete)
     }
+}
+
+/// `running 3 tests`.
+fn is_start(line: &str) -> bool {
+    let Some(count) = line.strip_prefix("running ") else { return false };
+    count.split_once(' ').is_some_and(|(count, tests)| {
+        count.parse::<u64>().is_ok() && matches!(tests.trim_end(), "test" | "tests")
+    })
 }
 
 /// The number before a word: `ok. 3 passed; 0 failed; 1 ignored; …`.
@@ -175,6 +193,30 @@ mod tests {
     }
 
     #[test]
+    fn what_passed_tests_print_is_read_for_skips_and_not_shown() {
+        let text = "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\nsuccesses:\n\n\
+            ---- a stdout ----\nchatter\nrunning 9 tests\nSKIP a: no ping\n\n\nsuccesses:\n    a\n\n\
+            failures:\n\n---- b stdout ----\nwhy\n\n\nfailures:\n    b\n\n\
+            test result: FAILED. 1 passed; 1 failed; 0 ignored;\n";
+        let mut report = Report::default();
+        let shown: Vec<_> = text.lines().filter(|line| report.line(line)).collect();
+        let expected = [
+            "running 2 tests",
+            "test a ... ok",
+            "test b ... FAILED",
+            "SKIP a: no ping",
+            "failures:",
+            "---- b stdout ----",
+            "why",
+            "failures:",
+            "    b",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored;",
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(report.tally(false), (tally(0, 1, 1), true));
+    }
+
+    #[test]
     fn a_program_that_dies_has_failed() {
         assert_eq!(read("running 2 tests\ntest a ... ok\n", false), (tally(0, 1, 0), false));
         assert_eq!(read("running 2 tests\ntest a ... ok\n", true), (tally(0, 1, 0), false));
@@ -184,12 +226,24 @@ mod tests {
     #[test]
     fn a_program_is_watched_to_its_end() {
         let mut command = Command::new("sh");
+        command.args(["-c", "echo \"$1\"; echo SKIP a: why >&2; sleep 60 & echo left $!"]);
+        let (start, mut shown) = (Instant::now(), Vec::new());
+        let sum = follow(command.args(["sh", PASSED]), Duration::from_secs(30), &mut shown);
         // What is left running holds the pipe, and is not waited for.
-        command.args(["-c", "sleep 60 & echo \"$1\"; echo SKIP a: why >&2; kill $!", "sh", PASSED]);
-        assert_eq!(watch(&mut command, Duration::from_secs(30)).unwrap(), tally(1, 0, 1));
+        let took = start.elapsed();
+        let shown = String::from_utf8(shown).unwrap();
+        let left = shown.lines().find_map(|line| line.strip_prefix("left ")).unwrap();
+        process::run(Command::new("kill").arg(left)).unwrap();
+        assert_eq!(sum.unwrap(), tally(1, 0, 1));
+        assert!(shown.contains("\ntest c ... ok\n"), "{shown}");
+        assert!(took < Duration::from_secs(30), "{took:?}");
+    }
 
-        let mut command = Command::new("sleep");
-        let hung = watch(command.arg("60"), Duration::from_millis(1)).unwrap();
-        assert_eq!(hung, tally(0, 1, 0));
+    #[test]
+    fn a_program_that_hangs_is_ended_and_has_failed() {
+        let (mut command, mut shown) = (Command::new("sleep"), Vec::new());
+        let sum = follow(command.arg("60"), Duration::from_millis(1), &mut shown).unwrap();
+        assert_eq!(sum, tally(0, 1, 0));
+        assert!(String::from_utf8(shown).unwrap().starts_with("ended after 0 s: it hangs"));
     }
 }
