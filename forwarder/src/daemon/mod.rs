@@ -171,4 +171,3 @@ fn stop_on_signal(shutdown: CancellationToken) -> Result<JoinHandle<()>> {
         shutdown.cancel();
     }))
 }
-

@@ -155,7 +155,6 @@ pub(super) fn facts(
     }
 }
 
-
 fn kernel_release() -> String {
     uname().map_or_else(|_| "?".to_owned(), |name| name.release().to_string_lossy().into_owned())
 }

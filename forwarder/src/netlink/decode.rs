@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use netlink_packet_core::NLM_F_REPLACE;
 
 use super::{
     event::{Address, Event, Link, Neighbour, NeighbourState},
     local_routes::LocalRoute,
-    wire::{Attributes, Message, u16_at, u32_at},
+    wire::{Attributes, Message, text, u16_at, u32_at},
 };
 use crate::prefix::Prefix;
 
@@ -23,6 +24,9 @@ pub(super) const AF_INET: u8 = libc::AF_INET as u8;
 pub(super) const AF_INET6: u8 = libc::AF_INET6 as u8;
 
 // Not in `libc`.
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+const IFLA_TUN_VNET_HDR: u16 = 5;
 const NDA_FLAGS_EXT: u16 = 15;
 pub(super) const NTF_EXT_MANAGED: u32 = 1;
 const IFLA_XDP_PROG_ID: u16 = 4;
@@ -38,7 +42,7 @@ pub(super) enum Change {
     /// [`super::local_routes::LocalRoutes`] to say.
     LocalRoute(LocalRoute),
     LocalRouteGone(LocalRoute),
-    /// A local route replaced another, which the message does not name.
+    /// A route of the local table, of whatever type, replaced another that is not named.
     LocalRouteReplaced,
 }
 
@@ -55,15 +59,10 @@ pub(super) fn change(message: &Message<'_>) -> Option<Change> {
             let Neighbour { ifindex, address, .. } = neighbour(body)?;
             Event::NeighbourGone { ifindex, address }
         }
-        libc::RTM_NEWROUTE => {
-            let route = local_route(body)?;
-            let replaced = message.flags & netlink_packet_core::NLM_F_REPLACE != 0;
-            return Some(if replaced {
-                Change::LocalRouteReplaced
-            } else {
-                Change::LocalRoute(route)
-            });
+        libc::RTM_NEWROUTE if message.flags & NLM_F_REPLACE != 0 => {
+            return in_local_table(body).then_some(Change::LocalRouteReplaced);
         }
+        libc::RTM_NEWROUTE => return Some(Change::LocalRoute(local_route(body)?)),
         libc::RTM_DELROUTE => return Some(Change::LocalRouteGone(local_route(body)?)),
         _ => return None,
     };
@@ -96,6 +95,12 @@ pub struct LinkDetails {
     /// Where `lower` is in another network namespace: that namespace's id in this one, or -1
     /// where it has none.
     pub lower_namespace: Option<i32>,
+    /// Other names that the kernel knows it by.
+    pub alternative_names: Vec<String>,
+    /// The device behind it, as bus and name: "pci" and "0000:01:00.0".
+    pub device: Option<(String, String)>,
+    /// Of a tap: whether frames come with notes on checksums that are left to be done.
+    pub tap_offload: bool,
     pub xdp: Vec<XdpAttachment>,
 }
 
@@ -103,11 +108,27 @@ pub(super) fn link_details(body: &[u8]) -> Option<LinkDetails> {
     let link = link(body)?;
     let attributes = Attributes::after(LINK_HEADER_LEN, body);
     Some(LinkDetails {
-        link,
         loopback: u32_at(body, 8)? & libc::IFF_LOOPBACK.cast_unsigned() != 0,
         lower: attributes.u32(libc::IFLA_LINK).filter(|&ifindex| ifindex != 0),
         lower_namespace: attributes.u32(libc::IFLA_LINK_NETNSID).map(u32::cast_signed),
+        alternative_names: attributes
+            .nested(libc::IFLA_PROP_LIST)
+            .into_iter()
+            .flat_map(Attributes::iter)
+            .filter(|&(kind, _)| kind == libc::IFLA_ALT_IFNAME)
+            .filter_map(|(_, name)| text(name).map(str::to_owned))
+            .collect(),
+        device: attributes
+            .text(IFLA_PARENT_DEV_BUS_NAME)
+            .zip(attributes.text(IFLA_PARENT_DEV_NAME))
+            .map(|(bus, name)| (bus.to_owned(), name.to_owned())),
+        tap_offload: attributes
+            .nested(libc::IFLA_LINKINFO)
+            .and_then(|info| info.nested(libc::IFLA_INFO_DATA))
+            .and_then(|tap| tap.get(IFLA_TUN_VNET_HDR))
+            .is_some_and(|flag| flag != [0] && link.kind.as_deref() == Some("tun")),
         xdp: xdp_attachments(attributes),
+        link,
     })
 }
 
@@ -173,14 +194,20 @@ pub(super) fn address(body: &[u8]) -> Option<Address> {
     Some(Address { ifindex: u32_at(body, 4)?, address })
 }
 
+/// None for a group: the kernel keeps entries for those that it sends to, does not tell when they
+/// come, and nobody routes by them.
 pub(super) fn neighbour(body: &[u8]) -> Option<Neighbour> {
     if neighbour_flags(body)? & libc::NTF_PROXY != 0 {
         return None;
     }
     let attributes = Attributes::after(NEIGHBOUR_HEADER_LEN, body);
+    let address = ip(*body.first()?, attributes.get(libc::NDA_DST)?)?;
+    if address.is_multicast() {
+        return None;
+    }
     Some(Neighbour {
         ifindex: u32_at(body, 4)?,
-        address: ip(*body.first()?, attributes.get(libc::NDA_DST)?)?,
+        address,
         mac: attributes.get(libc::NDA_LLADDR).and_then(|address| address.try_into().ok()),
         state: neighbour_state(u16_at(body, 8)?),
     })
@@ -214,7 +241,7 @@ fn neighbour_state(bits: u16) -> NeighbourState {
 pub(super) fn local_route(body: &[u8]) -> Option<LocalRoute> {
     let route = Route::read(body)?;
     let types = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST, libc::RTN_MULTICAST];
-    if route.table != u32::from(libc::RT_TABLE_LOCAL) || !types.contains(&route.kind) {
+    if !in_local_table(body) || !types.contains(&route.kind) {
         return None;
     }
     let source = route.attributes.get(libc::RTA_PREFSRC);
@@ -226,6 +253,10 @@ pub(super) fn local_route(body: &[u8]) -> Option<LocalRoute> {
         priority: route.attributes.u32(libc::RTA_PRIORITY),
         source: source.and_then(|source| ip(route.family, source)),
     })
+}
+
+fn in_local_table(body: &[u8]) -> bool {
+    Route::read(body).is_some_and(|route| route.table == u32::from(libc::RT_TABLE_LOCAL))
 }
 
 /// By which interfaces a default route of the main table leaves; none for another route.

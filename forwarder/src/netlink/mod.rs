@@ -7,6 +7,7 @@
 
 mod decode;
 pub mod event;
+mod generic;
 mod lists;
 mod local_routes;
 mod requests;
@@ -15,6 +16,12 @@ mod subscribe;
 mod wire;
 
 pub use decode::{LinkDetails, XdpAttachment, XdpMode};
+pub use generic::{Generic, Offloads, Queues, XdpFeatures};
 pub use lists::ListError;
 pub use requests::{RequestError, Requests};
 pub use subscribe::{SubscribeError, Subscription};
+
+#[cfg(test)]
+mod live_tests;
+#[cfg(test)]
+pub(crate) mod namespace;

@@ -1,6 +1,10 @@
 //! What we ask of the kernel, and the one thing that we make it do.
 
-use std::{io, net::IpAddr};
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsRawFd, BorrowedFd},
+};
 
 use netlink_packet_core::NLM_F_CREATE;
 use tokio::sync::Mutex;
@@ -13,7 +17,7 @@ use super::{
     event::NeighbourState,
     lists::{self, ListError},
     socket::Socket,
-    wire::Request,
+    wire::{Attributes, Request},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +30,8 @@ pub enum RequestError {
     Route { destination: IpAddr, source: io::Error },
     #[error("the kernel does not resolve {address} on interface {ifindex}: {source}")]
     Probe { ifindex: u32, address: IpAddr, source: io::Error },
+    #[error("cannot ask the kernel's {family} about interface {ifindex}: {source}")]
+    Generic { family: &'static str, ifindex: u32, source: io::Error },
 }
 
 /// A socket for requests, one at a time.
@@ -35,6 +41,12 @@ impl Requests {
     /// In the network namespace of the calling thread.
     pub fn open() -> Result<Self, RequestError> {
         let socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE);
+        Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
+    }
+
+    /// In another network namespace.
+    pub fn open_in(namespace: BorrowedFd<'_>) -> Result<Self, RequestError> {
+        let socket = Socket::open_in(namespace, netlink_sys::protocols::NETLINK_ROUTE);
         Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
     }
 
@@ -67,6 +79,19 @@ impl Requests {
             Err(error) if is_unreachable(&error) => Ok(None),
             Err(source) => Err(RequestError::Route { destination, source }),
         }
+    }
+
+    /// The id that a network namespace has in this one; links name theirs by it.
+    pub async fn namespace_id(&self, namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+        // `linux/net_namespace.h`; a `rtgenmsg` is one byte, padded.
+        const NETNSA_NSID: u16 = 1;
+        const NETNSA_FD: u16 = 3;
+        const HEADER_LEN: usize = 4;
+        let request = Request::new(libc::RTM_GETNSID, 0, &[0; HEADER_LEN])
+            .attribute(NETNSA_FD, &namespace.as_raw_fd().to_ne_bytes());
+        let id = |body: &[u8]| Attributes::after(HEADER_LEN, body).u32(NETNSA_NSID);
+        let ids = self.0.lock().await.request(request, |message| id(message.body)).await?;
+        Ok(ids.first().map(|id| id.cast_signed()).filter(|&id| id >= 0))
     }
 
     /// Has the kernel resolve a neighbour, or confirm one that it has not heard of for a while.
@@ -121,6 +146,7 @@ fn octets(address: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
+/// No route, or one of type unreachable, prohibit or blackhole.
 fn is_unreachable(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,12 +1,15 @@
 //! A netlink socket: notifications one datagram at a time, or requests and their answers.
 
-use std::{future::poll_fn, io};
+use std::{future::poll_fn, io, os::fd::BorrowedFd};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
 };
 use netlink_sys::{AsyncSocket, SocketAddr, TokioSocket};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::socket::{setsockopt, sockopt},
+};
 
 use super::wire::{Message, Request, messages, u32_at};
 
@@ -17,7 +20,6 @@ const DUMP_ATTEMPTS_MAX: u32 = 16;
 
 pub(super) struct Socket {
     inner: TokioSocket,
-    protocol: isize,
     port: u32,
     sequence: u32,
     /// A request was given up before its last answer.
@@ -35,11 +37,23 @@ impl Socket {
         inner.socket_ref().set_netlink_get_strict_chk(true)?;
         Ok(Self {
             inner,
-            protocol,
             port,
             sequence: 0,
             unfinished: false,
             buffer: Vec::with_capacity(DATAGRAM_MAX),
+        })
+    }
+
+    /// For requests in another network namespace. The calling thread stays where it is.
+    pub(super) fn open_in(namespace: BorrowedFd<'_>, protocol: isize) -> io::Result<Self> {
+        let runtime = tokio::runtime::Handle::current();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                setns(namespace, CloneFlags::CLONE_NEWNET)?;
+                let _guard = runtime.enter();
+                Self::open(protocol)
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -103,20 +117,25 @@ impl Socket {
         decode: impl Fn(&Message<'_>) -> Option<T>,
     ) -> io::Result<Vec<T>> {
         if self.unfinished {
-            // The kernel refuses a dump while another has not been read to its end.
-            *self = Self::open(self.protocol)?;
+            // The kernel refuses a list while another has not been read to its end.
+            let _ = self.answers(|_| None::<()>).await;
         }
         self.sequence = self.sequence.wrapping_add(1);
-        self.unfinished = true;
         request.add_flags(flags);
         let kernel = SocketAddr::new(0, 0);
         self.inner.socket_ref().send_to(request.encode(self.sequence), &kernel, 0)?;
+        self.unfinished = true;
+        self.answers(decode).await
+    }
 
+    async fn answers<T>(
+        &mut self,
+        decode: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
+        let (port, sequence) = (self.port, self.sequence);
         let mut answers = Answers { list: Vec::new(), interrupted: false };
         loop {
-            let (port, sequence) = (self.port, self.sequence);
-            let datagram = self.receive().await?;
-            let end = messages(datagram)
+            let end = messages(self.receive().await?)
                 .filter(|message| message.port == port && message.sequence == sequence)
                 .find_map(|message| answers.take(&message, &decode));
             if let Some(end) = end {

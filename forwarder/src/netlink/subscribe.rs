@@ -51,7 +51,7 @@ pub enum SubscribeError {
 ///
 /// A change from just before a list was read is told again after it: the last word on each thing is
 /// the truth. Events of the two sockets are not ordered with each other: a neighbour may come before
-/// its link.
+/// its link. The kernel does not tell of a neighbour that it only begins to resolve.
 pub struct Subscription {
     routing: Socket,
     neighbours: Socket,

@@ -64,12 +64,15 @@ impl<'a> Attributes<'a> {
         u32_at(self.get(kind)?, 0)
     }
 
-    /// Text up to its NUL, if it is UTF-8.
     pub(super) fn text(self, kind: u16) -> Option<&'a str> {
-        let value = self.get(kind)?;
-        let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
-        std::str::from_utf8(value.get(..end)?).ok()
+        text(self.get(kind)?)
     }
+}
+
+/// Text up to its NUL, if it is UTF-8.
+pub(super) fn text(value: &[u8]) -> Option<&str> {
+    let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
+    std::str::from_utf8(value.get(..end)?).ok()
 }
 
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {

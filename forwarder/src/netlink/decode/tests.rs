@@ -2,11 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{NLM_F_REPLACE, NetlinkSerializable};
+use netlink_packet_core::NetlinkSerializable;
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     address::{AddressAttribute, AddressMessage},
-    link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp},
+    link::{
+        InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, Prop,
+    },
     neighbour::{
         NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage,
         NeighbourState as Nud,
@@ -16,6 +18,7 @@ use netlink_packet_route::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::netlink::wire::push_attribute;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
@@ -47,6 +50,12 @@ fn link_message() -> LinkMessage {
         LinkAttribute::Controller(5),
         LinkAttribute::Link(12),
         LinkAttribute::LinkNetNsId(3),
+        LinkAttribute::PropList(vec![
+            Prop::AltIfName("enp1s0".into()),
+            Prop::AltIfName("lan".into()),
+        ]),
+        LinkAttribute::ParentDevName("0000:01:00.0".into()),
+        LinkAttribute::ParentDevBusName("pci".into()),
         LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth)]),
         LinkAttribute::Xdp(vec![LinkXdp::DrvProgId(41), LinkXdp::SkbProgId(42)]),
     ];
@@ -109,6 +118,9 @@ fn a_link_is_told_in_full() {
             loopback: false,
             lower: Some(12),
             lower_namespace: Some(3),
+            alternative_names: vec!["enp1s0".into(), "lan".into()],
+            device: Some(("pci".into(), "0000:01:00.0".into())),
+            tap_offload: false,
             xdp: vec![
                 XdpAttachment { mode: XdpMode::Native, program: 41 },
                 XdpAttachment { mode: XdpMode::Generic, program: 42 },
@@ -137,6 +149,21 @@ fn what_a_link_is_not() {
     assert!(details.loopback && !details.link.up && !details.link.carrier);
     assert_eq!((details.link.mac, details.link.controller, details.link.kind), (None, None, None));
     assert_eq!((details.lower, details.lower_namespace, details.xdp), (None, None, vec![]));
+}
+
+#[test]
+fn a_tap_tells_whether_it_has_a_virtio_header() {
+    let mut message = link_message();
+    message.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
+    let plain = encode(&RouteNetlinkMessage::NewLink(message)).1;
+    for (kind, flag, expected) in [("tun", 1, true), ("tun", 0, false), ("veth", 1, false)] {
+        let (mut data, mut info, mut body) = (Vec::new(), Vec::new(), plain.clone());
+        push_attribute(&mut data, IFLA_TUN_VNET_HDR, &[flag]);
+        push_attribute(&mut info, libc::IFLA_INFO_KIND, kind.as_bytes());
+        push_attribute(&mut info, libc::IFLA_INFO_DATA, &data);
+        push_attribute(&mut body, libc::IFLA_LINKINFO, &info);
+        assert_eq!(link_details(&body).unwrap().tap_offload, expected, "{kind} {flag}");
+    }
 }
 
 #[test]
@@ -237,11 +264,13 @@ fn neighbours_are_told_in_each_state() {
 }
 
 #[test]
-fn entries_of_bridges_and_proxies_are_no_neighbours() {
+fn entries_of_bridges_proxies_and_groups_are_no_neighbours() {
     let bridge = neighbour_message(AddressFamily::Bridge, NeighbourAddress::Inet(V4));
     let mut proxy = neighbour_message(AddressFamily::Inet, NeighbourAddress::Inet(V4));
     proxy.header.flags = NeighbourFlags::Proxy;
-    for message in [bridge, proxy] {
+    let group = NeighbourAddress::Inet6("ff02::16".parse().unwrap());
+    let group = neighbour_message(AddressFamily::Inet6, group);
+    for message in [bridge, proxy, group] {
         assert_eq!(decode(RouteNetlinkMessage::NewNeighbour(message.clone())), None);
         assert_eq!(decode(RouteNetlinkMessage::DelNeighbour(message)), None);
     }
@@ -274,7 +303,7 @@ fn local_routes_are_those_of_the_local_table_that_deliver_to_us() {
         assert_eq!(added, ours.then_some(Change::LocalRoute(route)), "{name}");
         let encoded = encode(&RouteNetlinkMessage::NewRoute(message.clone()));
         let replaced = change_of(&encoded, NLM_F_REPLACE);
-        assert_eq!(replaced, ours.then_some(Change::LocalRouteReplaced), "{name}");
+        assert_eq!(replaced, (table == 255).then_some(Change::LocalRouteReplaced), "{name}");
         let removed = decode(RouteNetlinkMessage::DelRoute(message));
         assert_eq!(removed, ours.then_some(Change::LocalRouteGone(route)), "{name}");
     }
