@@ -26,6 +26,11 @@ impl<'frame> Packet<'frame> {
         unsafe { Self::from_range(range.start, range.end, len) }
     }
 
+    /// Wraps the first buffer of a frame of `len` bytes.
+    pub fn from_first_buffer(first: &'frame mut [u8], len: usize) -> Self {
+        Self { len, ..Self::from_slice(first) }
+    }
+
     /// Wraps the bytes from `start` up to `end`, the first of `len` bytes.
     ///
     /// # Safety
@@ -97,9 +102,7 @@ mod tests {
     #[test]
     fn a_frame_over_several_buffers_is_seen_as_such() {
         let mut first = [0u8; 40];
-        let range = first.as_mut_ptr_range();
-        // SAFETY: the range is the array, borrowed exclusively here.
-        let packet = unsafe { Packet::from_range(range.start, range.end, 9000) };
+        let packet = Packet::from_first_buffer(&mut first, 9000);
         assert!(packet.has_frags());
         assert_eq!(packet.len(), 9000);
         assert!(packet.header::<[u8; 4]>(37).is_none());

@@ -92,9 +92,9 @@ fn ingress_ifindex(ctx: &XdpContext) -> u32 {
 #[inline(always)]
 fn packet(ctx: &XdpContext) -> Packet<'_> {
     // SAFETY: the helper takes this program's own context.
-    let len = unsafe { bpf_xdp_get_buff_len(ctx.ctx) };
+    let len = usize::try_from(unsafe { bpf_xdp_get_buff_len(ctx.ctx) }).unwrap_or(usize::MAX);
     // SAFETY: the kernel lends `data..data_end` to this program alone until it returns.
-    unsafe { Packet::from_range(ctx.data() as *mut u8, ctx.data_end() as *mut u8, len as usize) }
+    unsafe { Packet::from_range(ctx.data() as *mut u8, ctx.data_end() as *mut u8, len) }
 }
 
 #[cfg(target_arch = "bpf")]

@@ -222,10 +222,8 @@ fn frags_leave_only_by_a_port_that_sends_them() {
     ] {
         tables.adjacencies.get_mut(&1).unwrap().flags = flags;
         let mut frame = ipv4(MAC, FROM4, TO4, 64, 1000);
-        let (range, len) = (frame.as_mut_ptr_range(), frame.len());
-        let first = range.start.wrapping_add(100);
-        // SAFETY: the range is the beginning of the vector, borrowed exclusively here.
-        let mut packet = unsafe { Packet::from_range(range.start, first, len) };
+        let len = frame.len();
+        let mut packet = Packet::from_first_buffer(&mut frame[..100], len);
         let interface = Interface { slot: 1, mac: MAC, padding: [0; 2] };
         let ingress = Ingress { ifindex: INGRESS, interface: &interface };
         assert_eq!(forward(&mut packet, &ingress, &tables, &Unsteered), verdict);
