@@ -65,11 +65,18 @@ impl Limits {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot serve metrics on {address}: {source}; choose another address with --metrics ADDR:PORT, or none with --metrics off"
+    "cannot serve metrics on {address}: {source}{}; choose another address with --metrics ADDR:PORT, or none with --metrics off",
+    hint(*address, source)
 )]
 pub struct BindError {
     pub address: SocketAddr,
     pub source: io::Error,
+}
+
+/// A new network namespace has no loopback address until its loopback is up.
+fn hint(address: SocketAddr, source: &io::Error) -> &'static str {
+    let is_missing = source.kind() == io::ErrorKind::AddrNotAvailable;
+    if is_missing && address.ip().is_loopback() { " (`ip link set lo up`?)" } else { "" }
 }
 
 /// Binds the address, so that a mistake in it ends the start of the daemon.
