@@ -178,7 +178,8 @@ impl Rib {
 
     /// Where a hop leads now.
     pub fn way(&self, hop: Hop) -> Way {
-        let Some((abilities, link)) = self.ports.get(&hop.ifindex).zip(self.links.get(&hop.ifindex))
+        let Some((abilities, link)) =
+            self.ports.get(&hop.ifindex).zip(self.links.get(&hop.ifindex))
         else {
             return Err(Reason::NoPort);
         };

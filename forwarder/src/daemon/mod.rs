@@ -5,7 +5,6 @@ mod startup;
 
 use std::{
     io::{self, IsTerminal},
-    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -24,7 +23,7 @@ use self::claim::{OneDaemon, find_pins};
 use crate::{
     config::{Config, default_name, directory, socket_path},
     control::server::{Limits as ControlLimits, Server},
-    dataplane::{Dataplane, Pins, cpu_map_threads},
+    dataplane::{Dataplane, Pins, Remains},
     engine::{EngineHandle, Refusal, run::Engine},
     metrics,
     netlink::Subscription,
@@ -36,8 +35,9 @@ use crate::{
 const RUNTIME_THREADS: usize = 2;
 /// Kernel events that wait for the engine; more wait in the socket's buffer.
 const EVENTS_MAX: usize = 8192;
-/// How long the kernel may take to end the threads of the CPU map.
-const THREADS_END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the kernel may take to end links and the threads of the CPU map.
+const REMAINS_TIMEOUT: Duration = Duration::from_secs(5);
+const REMAINS_POLL: Duration = Duration::from_millis(5);
 
 /// `forwarder run`, from start to end.
 pub fn start(config: Config) -> Result<ExitCode> {
@@ -95,7 +95,12 @@ async fn run(config: Config) -> Result<()> {
     let facts = startup::facts(&config, &report, name, metrics_url, started);
     let mut engine =
         startup::prepare(object, &config, &report, facts, &mut events_to_engine).await?;
-    startup::attach(&mut engine, &config, &report, leftovers, pins.as_ref()).await?;
+    if let Some(left) = leftovers {
+        tracing::warn!("a forwarder of this name was killed: removing what it left");
+        let remains = left.remove().context("cannot remove what a killed forwarder left")?;
+        wait_for_end_of(&remains).await?;
+    }
+    startup::attach(&mut engine, &config, &report, pins.as_ref()).await?;
 
     let (handle, commands) = EngineHandle::channel();
     let mut servers = JoinSet::new();
@@ -124,16 +129,20 @@ async fn run(config: Config) -> Result<()> {
 
 /// Detach, then wait until the kernel has let go of everything.
 async fn tear_down(dataplane: Dataplane, pins: Option<&Pins>) -> Result<()> {
-    let cpu_map = dataplane.unload();
+    let remains = dataplane.unload();
     if let Some(pins) = pins {
         pins.remove_folder().context("cannot remove the folder of pins")?;
     }
+    wait_for_end_of(&remains).await
+}
+
+async fn wait_for_end_of(remains: &Remains) -> Result<()> {
     let patience = Instant::now();
-    while cpu_map_threads(Path::new("/proc"), cpu_map)? > 0 {
-        if patience.elapsed() > THREADS_END_TIMEOUT {
-            bail!("kernel threads of the CPU map {cpu_map} are still there");
+    while remains.are_there().context("cannot see what is left")? {
+        if patience.elapsed() > REMAINS_TIMEOUT {
+            bail!("the kernel still has {remains:?}");
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(REMAINS_POLL).await;
     }
     Ok(())
 }

@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 
 use crate::{
     config::{Config, Steering},
-    dataplane::{AttachError, Attached, AttachedMode, Dataplane, Leftovers, Options, Pins},
+    dataplane::{AttachError, Attached, AttachedMode, Dataplane, Options, Pins},
     engine::run::{Engine, Facts, Port},
     netlink::{Generic, Requests, event::Event},
-    preflight::{Facts as InterfaceFacts, Report, attach::refusal},
+    preflight::{Report, attach::refusal},
     rib::{Abilities, Rib},
     routing::{Limits, Routing},
 };
@@ -49,7 +49,8 @@ pub(super) async fn prepare(
         (facts.ifindex(), Port { name: facts.name().to_owned(), slot, mode })
     });
     let (requests, generic) = (Requests::open()?, Generic::open()?);
-    let mut engine = Engine { routing, dataplane, requests, generic, ports: ports.collect(), facts };
+    let mut engine =
+        Engine { routing, dataplane, requests, generic, ports: ports.collect(), facts };
     engine.describe_interfaces().context("cannot describe the interfaces to the programs")?;
     engine.renew_lease();
     Ok(engine)
@@ -76,13 +77,8 @@ pub(super) async fn attach(
     engine: &mut Engine,
     config: &Config,
     report: &Report,
-    leftovers: Option<Leftovers>,
     pins: Option<&Pins>,
 ) -> Result<()> {
-    if let Some(left) = leftovers {
-        tracing::warn!("a forwarder of this name was killed: removing what it left");
-        left.remove().context("cannot remove what a killed forwarder left")?;
-    }
     let interfaces: Vec<(u32, String)> =
         report.interfaces.iter().map(|facts| (facts.ifindex(), facts.name().to_owned())).collect();
     let attached = match engine.dataplane.attach(&interfaces, config.mode, pins) {

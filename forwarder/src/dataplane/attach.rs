@@ -47,7 +47,7 @@ pub enum AttachError {
 /// A link that ends with us, or one that outlives us until it is unpinned.
 #[derive(Debug)]
 enum Link {
-    Owned { _link: FdLink },
+    Owned(FdLink),
     Pinned(PinnedLink),
 }
 
@@ -70,7 +70,7 @@ impl Links {
                     pins.pin(*ifindex, link)
                         .map_err(|error| AttachError::Pin { interface: name.clone(), error })?,
                 ),
-                None => Link::Owned { _link: link },
+                None => Link::Owned(link),
             };
             self.0.insert(*ifindex, link);
             Ok(attached)
@@ -82,18 +82,18 @@ impl Links {
         attached
     }
 
-    pub(super) fn detach(&mut self, ifindex: u32) {
-        if let Some(Link::Pinned(link)) = self.0.remove(&ifindex) {
+    /// Returns the link's id, under which the kernel knows it for a moment more.
+    pub(super) fn detach(&mut self, ifindex: u32) -> Option<u32> {
+        match self.0.remove(&ifindex)? {
+            Link::Owned(link) => Some(link.info().ok()?.id()),
             // The file may be gone: then dropping the last reference is all there is to do.
-            let _ = link.unpin();
+            Link::Pinned(link) => Some(link.unpin().ok()?.info().ok()?.id()),
         }
     }
 
-    pub(super) fn detach_all(&mut self) {
+    pub(super) fn detach_all(&mut self) -> Vec<u32> {
         let all: Vec<u32> = self.0.keys().copied().collect();
-        for ifindex in all {
-            self.detach(ifindex);
-        }
+        all.into_iter().filter_map(|ifindex| self.detach(ifindex)).collect()
     }
 }
 

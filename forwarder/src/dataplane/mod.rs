@@ -4,11 +4,12 @@ mod attach;
 mod counters;
 mod object;
 mod pins;
+mod remains;
 mod tables;
 #[cfg(feature = "trace")]
 mod trace;
 
-use std::{io, path::Path};
+use std::io;
 
 use aya::Ebpf;
 use forwarder_common::abi::Interface;
@@ -16,6 +17,7 @@ use forwarder_common::abi::Interface;
 pub use attach::{AttachError, Attached, AttachedMode};
 pub use object::{LoadError, Options};
 pub use pins::{Leftovers, Pins};
+pub use remains::Remains;
 pub use tables::Tables;
 
 use self::{attach::Links, counters::Counters, tables::Devices};
@@ -85,21 +87,10 @@ impl Dataplane {
         self.counters.route(route)
     }
 
-    /// Detaches everywhere, then empties the maps that hold devices and CPUs. Returns the id of
-    /// the CPU map, whose kernel threads end a moment after it.
-    pub fn unload(mut self) -> u32 {
-        self.links.detach_all();
+    /// Detaches everywhere, then empties the maps that hold devices and CPUs.
+    pub fn unload(mut self) -> Remains {
+        let links = self.links.detach_all();
         self.devices.clear();
-        self.devices.cpu_map_id()
+        Remains { links, cpu_maps: vec![self.devices.cpu_map_id()] }
     }
-}
-
-/// Kernel threads that still work for a CPU map, by the name that the kernel gives them.
-pub fn cpu_map_threads(proc: &Path, map_id: u32) -> io::Result<usize> {
-    let suffix = format!("map:{map_id}");
-    let is_thread = |entry: io::Result<std::fs::DirEntry>| {
-        let name = std::fs::read_to_string(entry.ok()?.path().join("comm")).ok()?;
-        (name.starts_with("cpumap/") && name.trim_end().ends_with(&suffix)).then_some(())
-    };
-    Ok(std::fs::read_dir(proc)?.filter_map(is_thread).count())
 }

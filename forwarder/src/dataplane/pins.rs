@@ -18,6 +18,8 @@ const BPF_FS: &str = "/sys/fs/bpf";
 /// `ip netns exec` hides the host's file systems below /sys; the first process still sees them.
 const BPF_FS_OF_HOST: &str = "/proc/1/root/sys/fs/bpf";
 
+use super::Remains;
+
 /// The folder of one forwarder's pins.
 #[derive(Debug)]
 pub struct Pins {
@@ -32,6 +34,8 @@ pub struct Leftovers {
     pub interfaces: Vec<u32>,
     /// Ids of the programs that are attached by them.
     pub programs: Vec<u32>,
+    /// Ids of the links themselves.
+    links: Vec<u32>,
 }
 
 impl Pins {
@@ -61,8 +65,12 @@ impl Pins {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut left =
-            Leftovers { folder: self.folder.clone(), interfaces: Vec::new(), programs: Vec::new() };
+        let mut left = Leftovers {
+            folder: self.folder.clone(),
+            interfaces: Vec::new(),
+            programs: Vec::new(),
+            links: Vec::new(),
+        };
         for entry in entries {
             let path = entry?.path();
             let ifindex = path.file_name().and_then(|name| name.to_str()?.parse().ok());
@@ -71,6 +79,7 @@ impl Pins {
                 && let Ok(info) = FdLink::from(link).info()
             {
                 left.programs.push(info.program_id());
+                left.links.push(info.id());
             }
         }
         Ok(Some(left))
@@ -91,12 +100,13 @@ impl Pins {
 }
 
 impl Leftovers {
-    /// Detaches the programs: with its last reference gone, a link ends.
-    pub fn remove(self) -> io::Result<()> {
+    /// Detaches the programs: with its last reference gone, a link ends, if not at once.
+    pub fn remove(self) -> io::Result<Remains> {
         for entry in fs::read_dir(&self.folder)? {
             fs::remove_file(entry?.path())?;
         }
-        remove_empty(&self.folder)
+        remove_empty(&self.folder)?;
+        Ok(Remains { links: self.links, cpu_maps: Vec::new() })
     }
 }
 

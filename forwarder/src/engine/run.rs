@@ -120,11 +120,8 @@ impl Engine {
         let native = self.ports.values().any(|port| port.mode == AttachedMode::Native);
         let mut ports = Vec::with_capacity(self.ports.len());
         for ifindex in self.ports.keys() {
-            let features = match self.generic.xdp_features(*ifindex).await {
-                Ok(Some(features)) => features,
-                // Kernels before 6.3 do not tell, and an interface that is gone has none.
-                Ok(None) | Err(_) => continue,
-            };
+            // Kernels before 6.3 do not tell, and an interface that is gone has none.
+            let Ok(Some(features)) = self.generic.xdp_features(*ifindex).await else { continue };
             let xmit = !native || features.ndo_xmit;
             ports.push((*ifindex, Abilities { xmit, frags: features.ndo_xmit_sg }));
         }

@@ -204,7 +204,9 @@ fn an_egress_that_takes_no_frames_gets_none() {
     routing.apply([Event::Neighbour(reachable)]).unwrap();
     add(&mut routing, route("198.19.0.0/16", Some("198.18.2.2"), None)).unwrap();
     let mut lookup_with = |xmit, frags| {
-        routing.set_abilities([(ETH1, Abilities { xmit, frags }), (77, Abilities { xmit, frags })]).unwrap();
+        routing
+            .set_abilities([(ETH1, Abilities { xmit, frags }), (77, Abilities { xmit, frags })])
+            .unwrap();
         assert!(!routing.rib.is_port(77));
         routing.table.lookup(to).unwrap()
     };
