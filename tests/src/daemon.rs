@@ -70,6 +70,10 @@ impl Forwarder {
         Ok(Self { host: host.clone(), binary, name: None, run_dir: new_folder()? })
     }
 
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
