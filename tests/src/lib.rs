@@ -22,6 +22,7 @@ pub mod link;
 pub mod netns;
 pub mod offload;
 pub mod process;
+pub mod scrape;
 pub mod skip;
 pub mod stats;
 pub mod wait;
