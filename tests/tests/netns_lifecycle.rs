@@ -1,21 +1,23 @@
 //! How a daemon ends, and what is left of it: nothing, or after kill -9 what goes on forwarding for
 //! a while and can be found and removed.
 
-use std::time::Duration;
+use std::{io, path::PathBuf, process::Stdio, time::Duration};
 
 use forwarder_common::verdict::{Reason, SLOT_REDIRECTED, SLOT_RX};
 use forwarder_tests::{
     crossing::{Crossing, ROUTES},
-    daemon::{Daemon, Forwarder},
+    daemon::{Daemon, Forwarder, binary},
     footprint::{Attached, Footprint, files, xdp},
     kernel::Forwarded,
     lab::Lab,
+    process::{Process, die_with_us},
     require, skip,
     wait::wait_until,
 };
 use nix::sys::signal::Signal;
 
 const SOON: Duration = Duration::from_secs(10);
+const NO_FILES: [PathBuf; 0] = [];
 const STEERED: &str = "--steer cpus=0,1";
 /// The index of eth0's counters: it is named first.
 const ETH0: u32 = 1;
@@ -49,7 +51,7 @@ fn assert_nothing_is_left(lab: &Lab, footprint: &Footprint, forwarder: &Forwarde
     for interface in ["eth0", "eth1"] {
         assert_eq!(xdp(&lab.router, interface).unwrap(), None, "{interface}");
     }
-    assert_eq!(files(forwarder), [""; 0].map(std::path::PathBuf::from));
+    assert_eq!(files(forwarder), NO_FILES);
     footprint.gone().unwrap();
 }
 
@@ -154,6 +156,78 @@ fn unload_removes_what_kill_9_has_left() {
         let says = format!("no forwarder named '{name}' is running, and none has left anything");
         assert!(again.stderr.contains(&says), "{}", again.stderr);
     }
+}
+
+#[test]
+fn a_second_daemon_in_a_namespace_is_refused() {
+    require!(skip::forwarder());
+    let lab = lab();
+    let first = run(&lab, Forwarder::new(&lab.router).unwrap(), "");
+    let program = xdp(&lab.router, "eth0").unwrap();
+    let second = Forwarder::new(&lab.router).unwrap();
+    for forwarder in [first.daemon.forwarder(), &second] {
+        let refused = forwarder.call("run --iface eth0,eth1 --metrics off").unwrap();
+        assert_eq!(refused.code(), 1);
+        let says = "a forwarder is running in this network namespace: see it with `forwarder \
+                    status`, end it with `forwarder unload`";
+        assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    }
+    assert_eq!(files(&second), NO_FILES);
+    assert_eq!(xdp(&lab.router, "eth0").unwrap(), program);
+    first.daemon.ok("status").unwrap();
+    first.crossing.check(100).unwrap();
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_in_another_namespace() {
+    require!(skip::forwarder());
+    let (here, there) = (lab(), lab());
+    let first = run(&here, Forwarder::new(&here.router).unwrap(), "");
+    let before = files(first.daemon.forwarder());
+    let name = first.daemon.forwarder().name().unwrap();
+    let mut command = there.router.command(binary());
+    command.env("FORWARDER_RUN_DIR", first.daemon.forwarder().run_dir());
+    command.args(["run", "--name", name, "--iface", "eth0,eth1", "--metrics", "off"]);
+    let refused = Process::spawn(command, Signal::SIGTERM).unwrap().finish(SOON).unwrap();
+    assert_eq!(refused.code(), 1);
+    let says = format!(
+        "the name '{name}' is taken by a forwarder in another network namespace: choose another \
+         with --name"
+    );
+    assert!(refused.stderr.contains(&says), "{}", refused.stderr);
+    assert_eq!(xdp(&there.router, "eth0").unwrap(), None);
+    assert_eq!(files(first.daemon.forwarder()), before);
+    first.daemon.ok("status").unwrap();
+    first.crossing.check(100).unwrap();
+    // By another name it is welcome.
+    let second = run(&there, Forwarder::new(&there.router).unwrap(), "");
+    second.crossing.check(100).unwrap();
+    first.crossing.check(100).unwrap();
+}
+
+#[test]
+fn a_daemon_that_nobody_listens_to_goes_on() {
+    require!(skip::forwarder());
+    let lab = lab();
+    // It has something to say now, and later.
+    lab.router.ip("route add default via 198.18.2.2").unwrap();
+    let forwarder = Forwarder::new(&lab.router).unwrap();
+    let mut command = forwarder.command("run --iface eth0,eth1 --metrics off");
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);
+    die_with_us(&mut command, Signal::SIGTERM);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let running = || Ok(forwarder.call("status")?.status.success().then_some(()));
+    wait_until("the daemon to be ready", SOON, running).unwrap();
+    Crossing::route(&forwarder).unwrap();
+    Crossing::open(&lab).unwrap().check(100).unwrap();
+    let footprint = Footprint::of(&lab.router, "eth0").unwrap();
+    forwarder.ok("unload").unwrap();
+    let ended = wait_until("the daemon to end", SOON, || Ok(child.try_wait()?)).unwrap();
+    assert_eq!(ended.code(), Some(0));
+    assert_nothing_is_left(&lab, &footprint, &forwarder);
 }
 
 #[test]
