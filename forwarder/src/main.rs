@@ -1,6 +1,9 @@
 //! The daemon and its command line, in one binary.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use forwarder::{
     cli::{self, Outcome},
@@ -17,7 +20,8 @@ fn main() -> ExitCode {
 
 fn report(result: anyhow::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        // Where nobody listens, there is nobody to tell that.
+        let _ = writeln!(io::stderr(), "error: {error:#}");
         ExitCode::FAILURE
     })
 }

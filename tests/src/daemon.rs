@@ -70,6 +70,10 @@ impl Forwarder {
         Ok(Self { host: host.clone(), binary, name: None, run_dir: new_folder()? })
     }
 
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -119,7 +123,12 @@ impl Forwarder {
     /// forwards. Metrics are off unless they say otherwise.
     pub fn start(self, arguments: &str) -> Result<Daemon> {
         let metrics = if arguments.contains("--metrics") { "" } else { "--metrics off" };
-        let command = self.command(&format!("run {arguments} {metrics}"));
+        self.start_exactly(&format!("{arguments} {metrics}"))
+    }
+
+    /// Likewise, with no argument of our own.
+    pub fn start_exactly(self, arguments: &str) -> Result<Daemon> {
+        let command = self.command(&format!("run {arguments}"));
         // It takes itself down on SIGTERM: even if we are killed it leaves nothing behind.
         let process = Process::spawn(command, Signal::SIGTERM)?;
         let mut daemon = Daemon { process, forwarder: self };

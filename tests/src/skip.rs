@@ -25,10 +25,7 @@ macro_rules! require {
 /// A lab can be built: root, network namespaces, iproute2.
 pub fn lab() -> Result<(), String> {
     Namespace::new().map_err(|error| format!("needs root to make network namespaces: {error}"))?;
-    match Command::new("ip").arg("-V").output() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("needs the command ip (iproute2): {error}")),
-    }
+    command("ip", "-V")
 }
 
 /// A lab with the forwarder in it.
@@ -43,6 +40,14 @@ pub fn forwarder() -> Result<(), String> {
         binary.display(),
         daemon::BINARY
     ))
+}
+
+/// A command of this name, which understands this argument.
+pub fn command(name: &str, argument: &str) -> Result<(), String> {
+    match Command::new(name).arg(argument).output() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("needs the command {name}: {error}")),
+    }
 }
 
 /// As many CPUs online.

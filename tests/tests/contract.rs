@@ -1,12 +1,18 @@
-//! The built programs against the shared types. Needs no privileges.
+//! The built programs against the shared types. All but the last test need no privileges.
 
+use std::{env, fs};
+
+use aya::{EbpfLoader, programs::Xdp, util::nr_cpus};
 use aya_obj::Object;
 use forwarder_common::abi::{
     ADJACENCIES_MAX, Adjacency, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, INTERFACES_MAX, Interface,
     InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, ROUTES4_MAX, ROUTES6_MAX, RouteWord,
     STEERING_BUCKETS, name,
 };
-use forwarder_tests::object;
+use forwarder_tests::{netns::Namespace, object, require, skip};
+
+/// By which programs that were built with feature `trace` send their lines.
+const LOG: &str = "AYA_LOGS";
 
 #[test]
 fn maps_have_the_shared_shape() {
@@ -46,4 +52,34 @@ fn no_program_can_panic() {
     let elf = object();
     let mangled = b"9panicking";
     assert!(!elf.windows(mangled.len()).any(|window| window == mangled));
+}
+
+#[test]
+fn what_is_released_logs_nothing() {
+    let elf = object();
+    let object = Object::parse(&elf).unwrap();
+    assert!(!object.maps.contains_key(LOG));
+}
+
+#[test]
+fn programs_that_trace_have_a_log_and_pass_the_verifier() {
+    let built = "FORWARDER_EBPF_TRACE_OBJECT";
+    let Some(path) = env::var_os(built).filter(|path| fs::exists(path).unwrap_or(false)) else {
+        return skip::skip(&format!("needs the object with feature trace, named in {built}"));
+    };
+    require!(Namespace::new().map(drop).map_err(|error| format!("needs root: {error}")));
+    let elf = fs::read(path).unwrap();
+    assert!(Object::parse(&elf).unwrap().maps.contains_key(LOG));
+    for (steer, count_routes) in [(0_u32, 0_u32), (1, 1)] {
+        let mut ebpf = EbpfLoader::new()
+            .map_max_entries(name::CPUS, u32::try_from(nr_cpus().unwrap()).unwrap())
+            .override_global(name::STEER, &steer, true)
+            .override_global(name::COUNT_ROUTES, &count_routes, true)
+            .load(&elf)
+            .unwrap();
+        for program in [name::INGRESS, name::WORKER] {
+            let loaded: &mut Xdp = ebpf.program_mut(program).unwrap().try_into().unwrap();
+            loaded.load().unwrap_or_else(|error| panic!("{program}, steer {steer}: {error:?}"));
+        }
+    }
 }

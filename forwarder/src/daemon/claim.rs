@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{Flock, FlockArg};
 
+use super::say;
 use crate::{
     config::{directory, socket_path},
     dataplane::{Leftovers, Pins},
@@ -66,10 +67,14 @@ pub fn unload_leftovers(run_dir: &Path, name: &str) -> Result<ExitCode> {
     let code = if let Some(left) = leftovers {
         let count = left.interfaces.len();
         left.remove().context("cannot remove what a killed forwarder left")?;
-        eprintln!("removed what a killed forwarder left: it was attached to {count} interfaces");
+        say(format_args!(
+            "removed what a killed forwarder left: it was attached to {count} interfaces"
+        ));
         ExitCode::SUCCESS
     } else {
-        eprintln!("error: no forwarder named '{name}' is running, and none has left anything");
+        say(format_args!(
+            "error: no forwarder named '{name}' is running, and none has left anything"
+        ));
         ExitCode::from(NO_DAEMON)
     };
     let _ = fs::remove_file(socket_path(run_dir, name));

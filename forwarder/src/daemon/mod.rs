@@ -4,7 +4,8 @@ mod claim;
 mod startup;
 
 use std::{
-    io::{self, IsTerminal},
+    fmt::Arguments,
+    io::{self, IsTerminal, Write},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -47,6 +48,8 @@ pub fn start(config: Config) -> Result<ExitCode> {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
+        // It would say so where it could not write, and panic when that fails.
+        .log_internal_errors(false)
         .init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
@@ -151,19 +154,27 @@ async fn wait_for_end_of(remains: &Remains) -> Result<()> {
 fn announce(engine: &Engine) {
     let status = engine.status();
     for interface in &status.interfaces {
-        eprintln!("forwarder: {} ({}, MTU {})", interface.name, interface.mode, interface.mtu);
+        say(format_args!(
+            "forwarder: {} ({}, MTU {})",
+            interface.name, interface.mode, interface.mtu
+        ));
     }
     for note in &status.notes {
-        eprintln!("forwarder: note: {note}");
+        say(format_args!("forwarder: note: {note}"));
     }
-    eprintln!("forwarder: steering {}", status.steering);
+    say(format_args!("forwarder: steering {}", status.steering));
     if let Some(url) = &status.metrics {
-        eprintln!("forwarder: metrics on {url}");
+        say(format_args!("forwarder: metrics on {url}"));
     }
-    eprintln!(
+    say(format_args!(
         "forwarder: no routes yet; add one: forwarder route add PREFIX via ADDRESS dev INTERFACE"
-    );
-    eprintln!("forwarder: ready");
+    ));
+    say(format_args!("forwarder: ready"));
+}
+
+/// A line on standard error. Where nobody listens any more forwarding goes on.
+fn say(line: Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Cancels at Ctrl-C and SIGTERM.
