@@ -5,6 +5,7 @@
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -12,7 +13,7 @@ use anyhow::Result;
 
 use crate::{
     daemon::Daemon,
-    frame::{Frame, ether_type},
+    frame::{Frame, Packet, ether_type, protocol},
     kernel::Forwarded,
     lab::{Lab, Layout, host_mac, host4, host6, router_mac},
     stats::Stats,
@@ -22,6 +23,9 @@ use crate::{
 
 /// For what is there in a moment, even on a machine that is busy.
 pub const SOON: Duration = Duration::from_secs(10);
+
+/// Types of ICMPv6.
+const NEIGHBOUR_DISCOVERY: RangeInclusive<u8> = 133..=137;
 
 #[derive(Debug)]
 pub struct Testbed {
@@ -83,11 +87,11 @@ impl Testbed {
         bytes
     }
 
-    /// Sends frames from the host at link `from`, and waits until as many IP frames have come to
-    /// the one at link `to`.
+    /// Sends frames from the host at link `from`, and waits until as many have come to the one at
+    /// link `to`; what hosts send to find each other does not count.
     pub fn send(&self, from: u8, to: u8, frames: &[Frame]) -> Result<Vec<Vec<u8>>> {
         let bytes: Vec<_> = frames.iter().map(Frame::bytes).collect();
-        self.wire(from).stream(&bytes, self.wire(to), SOON, is_ip)
+        self.wire(from).stream(&bytes, self.wire(to), SOON, is_traffic)
     }
 
     /// Of the host at this link.
@@ -127,7 +131,14 @@ pub fn routes_beyond(link: u8) -> [String; 2] {
     ]
 }
 
-/// Whether it is a frame of IP, and not ARP.
-pub fn is_ip(frame: &[u8]) -> bool {
-    [ether_type::IPV4, ether_type::IPV6].iter().any(|it| frame[12..14] == it.to_be_bytes())
+/// Whether a frame is what hosts say to each other, and not how they find each other (ARP,
+/// neighbour discovery).
+pub fn is_traffic(frame: &[u8]) -> bool {
+    let ip = [ether_type::IPV4, ether_type::IPV6].map(u16::to_be_bytes);
+    let is_ip = frame.get(12..14).is_some_and(|kind| ip.iter().any(|it| it == kind));
+    let is_discovery = Packet::of_frame(frame).is_ok_and(|packet| {
+        let icmp = packet.icmp().filter(|_| packet.protocol == protocol::ICMPV6);
+        icmp.is_some_and(|icmp| NEIGHBOUR_DISCOVERY.contains(&icmp.kind))
+    });
+    is_ip && !is_discovery
 }

@@ -24,7 +24,7 @@ const FLOWS: u16 = 256;
 const TRAIN: u64 = 6;
 const PORT: u16 = 9000;
 /// Each way, over a connection to the router.
-const BYTES: usize = 300_000;
+const BYTES: u32 = 300_000;
 
 #[test]
 fn many_flows_are_spread_over_all_workers_by_themselves_alone() {
@@ -158,7 +158,7 @@ fn what_is_for_the_router_itself_never_takes_the_hop() {
             assert_eq!(port.worker(), Outcomes::default());
             let question = if address.is_ipv4() { Reason::NotIp } else { Reason::GroupMac };
             assert!(port.passed(question) > 0, "{port:#?}");
-            assert!(port.passed(Reason::Local) as usize > BYTES / 1460, "{port:#?}");
+            assert!(port.passed(Reason::Local) > u64::from(BYTES / 1460), "{port:#?}");
         }
     }
 }
@@ -214,11 +214,11 @@ fn converse(from: &Host, router: &Host, address: IpAddr) -> Result<()> {
         stream.set_read_timeout(Some(SOON))?;
         stream.set_write_timeout(Some(SOON))?;
     }
-    let content: Vec<_> = (0..=250_u8).cycle().take(BYTES).collect();
+    let content: Vec<_> = (0..=250_u8).cycle().take(BYTES as usize).collect();
     thread::scope(|scope| {
-        let echo = scope.spawn(|| std::io::copy(&mut (&far).take(BYTES as u64), &mut &far));
+        let echo = scope.spawn(|| std::io::copy(&mut (&far).take(BYTES.into()), &mut &far));
         let writer = scope.spawn(|| (&near).write_all(&content));
-        let mut answer = vec![0; BYTES];
+        let mut answer = vec![0; content.len()];
         (&near).read_exact(&mut answer).context("the router's answer")?;
         writer.join().expect("nothing panics there")?;
         echo.join().expect("nothing panics there")?;

@@ -5,6 +5,7 @@ use std::{net::IpAddr, slice::from_ref};
 use anyhow::Result;
 use forwarder_common::verdict::Reason;
 use forwarder_tests::{
+    cpu,
     frame::{Frame, Ip, Packet},
     kernel::Forwarded,
     lab::{Lab, router4, router6},
@@ -14,6 +15,8 @@ use forwarder_tests::{
 
 /// The MTU of the link to B.
 const NARROW: u16 = 1400;
+/// Longer than any buffer.
+const JUMBO: u16 = 9000;
 
 #[test]
 fn native() {
@@ -23,6 +26,20 @@ fn native() {
 #[test]
 fn generic() {
     limits("generic");
+}
+
+#[test]
+fn frames_of_several_buffers() {
+    require!(skip::forwarder());
+    require!(skip::cpus(2));
+    let layout = Lab::router().forwarding(false).static_neighbours();
+    let layout = layout.mtu(0, JUMBO.into()).mtu(1, JUMBO.into());
+    for arguments in ["--mode native --steer off", "--mode native --steer cpus=1"] {
+        let testbed = Testbed::with_routes(&layout, arguments).unwrap();
+        for frame in [Testbed::frame4(0, 1), Testbed::frame6(0, 1)] {
+            cpu::on(0, || by_xdp(&testbed, &frame.udp(1, 2).ip_length(JUMBO.into())));
+        }
+    }
 }
 
 /// Linux forwards too, and has the same routes.
