@@ -3,14 +3,15 @@
 //!
 //! Reading order: a [`netns::Namespace`] becomes a [`host::Host`], [`link`] connects hosts, [`lab`]
 //! lays out the usual ones around a router. [`wire`] sends and receives [`frame`]s there, and
-//! [`daemon`] runs the forwarder; [`crossing`] sees that it forwards, [`footprint`] that it leaves
-//! nothing behind. Nothing here has a name on the machine: whatever happens to the process, the lab
-//! is gone with it.
+//! [`daemon`] runs the forwarder; a [`testbed`] is all of this at once. [`crossing`] sees that it
+//! forwards, [`footprint`] that it leaves nothing behind. Nothing here has a name on the machine:
+//! whatever happens to the process, the lab is gone with it.
 
 #![allow(clippy::missing_panics_doc, reason = "in a test that is how things end")]
 #![allow(clippy::return_self_not_must_use, reason = "every step of every builder would carry it")]
 
 pub mod confined;
+pub mod cpu;
 pub mod crossing;
 pub mod daemon;
 pub mod footprint;
@@ -25,6 +26,7 @@ pub mod process;
 pub mod scrape;
 pub mod skip;
 pub mod stats;
+pub mod testbed;
 pub mod wait;
 pub mod wire;
 

@@ -61,6 +61,15 @@ impl Stats {
         Self { interfaces: self.interfaces.iter().map(less).collect() }
     }
 
+    /// Whether every frame has become of something: on each CPU where it came in, and on that
+    /// where it was steered to.
+    pub fn closes(&self) -> bool {
+        self.interfaces.iter().all(|interface| {
+            let each = interface.cpus.iter().all(|it| it.ingress.closes() && it.worker.closes());
+            each && interface.ingress().steered == interface.worker().rx
+        })
+    }
+
     /// Frames that XDP has forwarded, on whichever CPU and by whichever interface they came.
     pub fn redirected(&self) -> u64 {
         self.interfaces.iter().map(Interface::redirected).sum()
@@ -198,6 +207,14 @@ mod tests {
         assert!(eth0.ingress().closes() && eth0.worker().closes());
         let lost = Outcomes { rx: Count { packets: 9, bytes: 0 }, ..eth0.cpu(0).ingress };
         assert!(!lost.closes());
+    }
+
+    #[test]
+    fn what_was_steered_must_have_arrived() {
+        let arrived = |worker| stats(&[(0, outcomes(3, 1, 2, 0), outcomes(0, 0, 0, 0)), worker]);
+        assert!(arrived((1, outcomes(0, 0, 0, 0), outcomes(2, 1, 0, 1))).closes());
+        assert!(!arrived((1, outcomes(0, 0, 0, 0), outcomes(1, 1, 0, 0))).closes());
+        assert!(!arrived((1, outcomes(1, 0, 0, 0), outcomes(2, 2, 0, 0))).closes());
     }
 
     #[test]
