@@ -114,14 +114,15 @@ fn metrics_that_cannot_be_served_are_named() {
     require!(skip::forwarder());
     let scene = Scene::new(lab());
     let taken = scene.lab.router.run(|| TcpListener::bind("127.0.0.1:9184")).unwrap();
-    let remedy = "choose another address with --metrics ADDR:PORT, or none with --metrics off";
-    for (address, why) in
-        [("127.0.0.1:9184", "Address already in use"), ("198.18.7.7:80", "Cannot assign requested")]
-    {
-        let arguments = format!("--iface eth0,eth1 --metrics {address}");
-        let says = format!("cannot serve metrics on {address}: {why}");
-        scene.refuses(&arguments, 1, &says);
-        scene.refuses(&arguments, 1, remedy);
+    for (address, why) in [
+        ("127.0.0.1:9184", "Address already in use (os error 98)"),
+        ("198.18.7.7:80", "Cannot assign requested address (os error 99)"),
+    ] {
+        let says = format!(
+            "error: cannot serve metrics on {address}: {why}; choose another address with \
+             --metrics ADDR:PORT, or none with --metrics off\n"
+        );
+        scene.refuses(&format!("--iface eth0,eth1 --metrics {address}"), 1, &says);
     }
     drop(taken);
     scene.accepts("");

@@ -65,23 +65,23 @@ impl Limits {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot serve metrics on {address}: {source}{}; choose another address with --metrics ADDR:PORT, or none with --metrics off",
-    hint(*address, source)
+    "cannot serve metrics on {address}: {error}{}; choose another address with --metrics ADDR:PORT, or none with --metrics off",
+    hint(*address, error)
 )]
 pub struct BindError {
     pub address: SocketAddr,
-    pub source: io::Error,
+    pub error: io::Error,
 }
 
 /// A new network namespace has no loopback address until its loopback is up.
-fn hint(address: SocketAddr, source: &io::Error) -> &'static str {
-    let is_missing = source.kind() == io::ErrorKind::AddrNotAvailable;
+fn hint(address: SocketAddr, error: &io::Error) -> &'static str {
+    let is_missing = error.kind() == io::ErrorKind::AddrNotAvailable;
     if is_missing && address.ip().is_loopback() { " (`ip link set lo up`?)" } else { "" }
 }
 
 /// Binds the address, so that a mistake in it ends the start of the daemon.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.map_err(|source| BindError { address, source })
+    TcpListener::bind(address).await.map_err(|error| BindError { address, error })
 }
 
 /// What to type into a browser, for `status` and the end of the start.
