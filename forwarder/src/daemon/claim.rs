@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::say;
+use super::{say, wait_for_end_of};
 use crate::{
     config::{directory, socket_path},
     dataplane::{Leftovers, Pins},
@@ -66,7 +66,8 @@ pub fn unload_leftovers(run_dir: &Path, name: &str) -> Result<ExitCode> {
     let (_, leftovers) = find_pins(name)?;
     let code = if let Some(left) = leftovers {
         let count = left.interfaces.len();
-        left.remove().context("cannot remove what a killed forwarder left")?;
+        let remains = left.remove().context("cannot remove what a killed forwarder left")?;
+        wait_for_end_of(&remains)?;
         say(format_args!(
             "removed what a killed forwarder left: it was attached to {count} interfaces"
         ));

@@ -7,6 +7,7 @@ use std::{
     fmt::Arguments,
     io::{self, IsTerminal, Write},
     process::ExitCode,
+    thread::sleep,
     time::{Duration, Instant},
 };
 
@@ -101,7 +102,7 @@ async fn run(config: Config) -> Result<()> {
     if let Some(left) = leftovers {
         tracing::warn!("a forwarder of this name was killed: removing what it left");
         let remains = left.remove().context("cannot remove what a killed forwarder left")?;
-        wait_for_end_of(&remains).await?;
+        wait_for_end_of(&remains)?;
     }
     startup::attach(&mut engine, &config, &report, pins.as_ref()).await?;
 
@@ -116,7 +117,7 @@ async fn run(config: Config) -> Result<()> {
 
     let (dataplane, unloader) = engine.run(commands, events_to_engine, shutdown.clone()).await;
 
-    let torn_down = tear_down(dataplane, pins.as_ref()).await;
+    let torn_down = tear_down(dataplane, pins.as_ref());
     if let Some(reply) = unloader {
         let refusal = |error: &anyhow::Error| Refusal::new(format!("{error:#}"));
         drop(reply.send(torn_down.as_ref().copied().map_err(refusal)));
@@ -131,21 +132,22 @@ async fn run(config: Config) -> Result<()> {
 }
 
 /// Detach, then wait until the kernel has let go of everything.
-async fn tear_down(dataplane: Dataplane, pins: Option<&Pins>) -> Result<()> {
+fn tear_down(dataplane: Dataplane, pins: Option<&Pins>) -> Result<()> {
     let remains = dataplane.unload();
     if let Some(pins) = pins {
         pins.remove_folder().context("cannot remove the folder of pins")?;
     }
-    wait_for_end_of(&remains).await
+    wait_for_end_of(&remains)
 }
 
-async fn wait_for_end_of(remains: &Remains) -> Result<()> {
+/// Blocks, when there is nothing else to do: before the first frame, and after the last.
+fn wait_for_end_of(remains: &Remains) -> Result<()> {
     let patience = Instant::now();
     while remains.are_there().context("cannot see what is left")? {
         if patience.elapsed() > REMAINS_TIMEOUT {
             bail!("the kernel still has {remains:?}");
         }
-        tokio::time::sleep(REMAINS_POLL).await;
+        sleep(REMAINS_POLL);
     }
     Ok(())
 }
