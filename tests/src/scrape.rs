@@ -13,13 +13,15 @@ use crate::host::Host;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A name, and labels with their values.
+type Series = (String, BTreeMap<String, String>);
+
 /// All samples of one scrape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scrape {
     /// As it came.
     pub text: String,
-    /// By name, and labels with their values in alphabetical order.
-    samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
+    samples: BTreeMap<Series, f64>,
 }
 
 impl Scrape {
@@ -87,7 +89,7 @@ fn body(answer: &str) -> Result<&str> {
 }
 
 /// `name{label="value",…} 7`; no value of ours has a quote or a comma in it.
-fn sample(line: &str) -> Result<((String, BTreeMap<String, String>), f64)> {
+fn sample(line: &str) -> Result<(Series, f64)> {
     let wrong = || format!("not a sample: {line}");
     let (series, value) = line.rsplit_once(' ').with_context(wrong)?;
     let value = value.parse().with_context(wrong)?;

@@ -37,7 +37,7 @@ use crate::{
 const RUNTIME_THREADS: usize = 2;
 /// Kernel events that wait for the engine; more wait in the socket's buffer.
 const EVENTS_MAX: usize = 8192;
-/// How long the kernel may take to end links and the threads of the CPU map.
+/// How long the kernel may take to detach programs, and to end the threads of the CPU map.
 const REMAINS_TIMEOUT: Duration = Duration::from_secs(5);
 const REMAINS_POLL: Duration = Duration::from_millis(5);
 

@@ -82,12 +82,12 @@ impl Links {
         attached
     }
 
-    /// Returns the link's id, under which the kernel knows it for a moment more.
+    /// Returns the id of the program, which is there until it is detached.
     pub(super) fn detach(&mut self, ifindex: u32) -> Option<u32> {
         match self.0.remove(&ifindex)? {
-            Link::Owned(link) => Some(link.info().ok()?.id()),
+            Link::Owned(link) => Some(link.info().ok()?.program_id()),
             // The file may be gone: then dropping the last reference is all there is to do.
-            Link::Pinned(link) => Some(link.unpin().ok()?.info().ok()?.id()),
+            Link::Pinned(link) => Some(link.unpin().ok()?.info().ok()?.program_id()),
         }
     }
 

@@ -89,8 +89,8 @@ impl Dataplane {
 
     /// Detaches everywhere, then empties the maps that hold devices and CPUs.
     pub fn unload(mut self) -> Remains {
-        let links = self.links.detach_all();
+        let programs = self.links.detach_all();
         self.devices.clear();
-        Remains { links, cpu_maps: vec![self.devices.cpu_map_id()] }
+        Remains { programs, cpu_maps: vec![self.devices.cpu_map_id()] }
     }
 }

@@ -34,8 +34,6 @@ pub struct Leftovers {
     pub interfaces: Vec<u32>,
     /// Ids of the programs that are attached by them.
     pub programs: Vec<u32>,
-    /// Ids of the links themselves.
-    links: Vec<u32>,
 }
 
 impl Pins {
@@ -65,12 +63,8 @@ impl Pins {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut left = Leftovers {
-            folder: self.folder.clone(),
-            interfaces: Vec::new(),
-            programs: Vec::new(),
-            links: Vec::new(),
-        };
+        let mut left =
+            Leftovers { folder: self.folder.clone(), interfaces: Vec::new(), programs: Vec::new() };
         for entry in entries {
             let path = entry?.path();
             let ifindex = path.file_name().and_then(|name| name.to_str()?.parse().ok());
@@ -79,7 +73,6 @@ impl Pins {
                 && let Ok(info) = FdLink::from(link).info()
             {
                 left.programs.push(info.program_id());
-                left.links.push(info.id());
             }
         }
         Ok(Some(left))
@@ -100,13 +93,13 @@ impl Pins {
 }
 
 impl Leftovers {
-    /// Detaches the programs: with its last reference gone, a link ends, if not at once.
+    /// Detaches the programs: with its last reference gone a link ends, if not at once.
     pub fn remove(self) -> io::Result<Remains> {
         for entry in fs::read_dir(&self.folder)? {
             fs::remove_file(entry?.path())?;
         }
         remove_empty(&self.folder)?;
-        Ok(Remains { links: self.links, cpu_maps: Vec::new() })
+        Ok(Remains { programs: self.programs, cpu_maps: Vec::new() })
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::{fs, io, path::Path};
 
-use aya::programs::loaded_links;
+use aya::programs::loaded_programs;
 
-/// Links and kernel threads that end by themselves, a moment after their last reference.
+/// Programs and kernel threads that end by themselves, a moment after their last reference.
 #[derive(Debug, Default)]
 pub struct Remains {
-    /// Ids of links.
-    pub(super) links: Vec<u32>,
+    /// Ids of the programs of links. A link itself is of no use here: it gives up its id before it
+    /// detaches, and only after that its program.
+    pub(super) programs: Vec<u32>,
     /// Ids of CPU maps, each with a kernel thread for every queue.
     pub(super) cpu_maps: Vec<u32>,
 }
@@ -16,8 +17,8 @@ pub struct Remains {
 impl Remains {
     /// Whether anything of it is still there.
     pub fn are_there(&self) -> io::Result<bool> {
-        let is_ours = |id| self.links.contains(&id);
-        if loaded_links().filter_map(Result::ok).any(|link| is_ours(link.id())) {
+        let is_ours = |id| self.programs.contains(&id);
+        if loaded_programs().filter_map(Result::ok).any(|program| is_ours(program.id())) {
             return Ok(true);
         }
         Ok(self.cpu_maps.iter().any(|map| has_threads(Path::new("/proc"), *map)))
