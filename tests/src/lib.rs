@@ -10,6 +10,7 @@
 #![allow(clippy::missing_panics_doc, reason = "in a test that is how things end")]
 #![allow(clippy::return_self_not_must_use, reason = "every step of every builder would carry it")]
 
+pub mod comparison;
 pub mod confined;
 pub mod cpu;
 pub mod crossing;
@@ -27,6 +28,7 @@ pub mod scrape;
 pub mod skip;
 pub mod stats;
 pub mod testbed;
+pub mod twin;
 pub mod wait;
 pub mod wire;
 

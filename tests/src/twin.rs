@@ -1,0 +1,223 @@
+//! The program in the kernel and the library on the host, with the same tables: BPF_PROG_RUN must
+//! give what the library gives. Needs CAP_BPF and CAP_NET_ADMIN.
+
+use std::{ops::Range, thread};
+
+use aya::{
+    Ebpf, EbpfLoader,
+    maps::{
+        Array, DevMapHash, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, PerCpuValues,
+        lpm_trie::Key,
+    },
+    programs::{TestRun as _, TestRunOptions, Xdp},
+    util::nr_cpus,
+};
+use forwarder_common::{
+    abi::{
+        ADJACENCY_FRAGS, Adjacency, Interface, InterfaceCounters, ROUTE_LOCAL, ROUTE_PUNT, RouteId,
+        RouteWord, name,
+    },
+    forward::{Ingress, forward},
+    lookup::Unsteered,
+    packet::Packet,
+    testing::{NaiveTables, Random, random_frame},
+    verdict::{Reason, SLOT_REDIRECTED, SLOT_RX, Verdict},
+};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::object;
+
+const XDP_PASS: u32 = 2;
+const XDP_REDIRECT: u32 = 4;
+/// What BPF_PROG_RUN gives a frame as its interface: the loopback of the caller's namespace.
+const INGRESS: u32 = 1;
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Runs in a network namespace of its own, whose loopback belongs to it alone.
+pub fn in_own_namespace<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace (needs root)");
+            run()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+/// The counters of [`INGRESS`].
+const SLOT: u32 = 3;
+
+const TO4: [[u8; 4]; 7] = [
+    [198, 18, 2, 9],
+    [198, 18, 3, 9],
+    [198, 18, 3, 129],
+    [198, 18, 4, 4],
+    [198, 18, 5, 5],
+    [198, 18, 1, 1],
+    [198, 19, 0, 1],
+];
+const fn to6(subnet: u8, host: u8) -> [u8; 16] {
+    [0x20, 1, 0x0d, 0xb8, 0, subnet, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]
+}
+
+/// The kernel refuses a CPUMAP of more CPUs than it was built for.
+pub fn loader() -> EbpfLoader<'static> {
+    let mut loader = EbpfLoader::new();
+    loader.map_max_entries(name::CPUS, u32::try_from(nr_cpus().unwrap()).unwrap());
+    loader
+}
+
+/// The library's tables and the kernel's maps, filled alike.
+pub struct Twin {
+    tables: NaiveTables,
+    ebpf: Ebpf,
+}
+
+impl Twin {
+    /// In a namespace of the caller's own: see [`in_own_namespace`].
+    pub fn filled() -> Self {
+        let mut ebpf = loader().load(&object()).unwrap();
+        let program: &mut Xdp = ebpf.program_mut(name::INGRESS).unwrap().try_into().unwrap();
+        program.load().unwrap();
+        let mut twin = Self { tables: NaiveTables::default(), ebpf };
+
+        let interface = Interface { slot: SLOT, mac: MAC, padding: [0; 2] };
+        let mut interfaces: HashMap<_, u32, Interface> = twin.map(name::INTERFACES);
+        interfaces.insert(INGRESS, interface, 0).unwrap();
+        let mut lease: Array<_, u64> = twin.map(name::LEASE);
+        lease.set(0, u64::MAX, 0).unwrap();
+
+        twin.word(ROUTE_PUNT, RouteWord::unusable(Reason::Punt));
+        twin.word(ROUTE_LOCAL, RouteWord::unusable(Reason::Local));
+        twin.add_routes();
+        twin
+    }
+
+    /// One for each thing that can become of a packet.
+    fn add_routes(&mut self) {
+        let adjacency = |port, mtu, flags| Adjacency {
+            port,
+            mtu,
+            destination_mac: [2, 0, 0, 0, 1, 1],
+            source_mac: [2, 0, 0, 0, 1, 2],
+            flags,
+        };
+        self.adjacency(1, adjacency(1001, 1500, ADJACENCY_FRAGS));
+        self.adjacency(2, adjacency(70, 1400, 0));
+        self.adjacency(3, adjacency(INGRESS, 1500, 0));
+        self.adjacency(4, adjacency(999_999, 1500, 0));
+        for port in [1001, 70, INGRESS] {
+            self.port(port);
+        }
+        for (route, adjacency) in [(2, 1), (3, 2), (4, 3), (5, 4)] {
+            self.word(route, RouteWord::via(adjacency));
+        }
+        self.word(6, RouteWord::unusable(Reason::NeighbourPending));
+        for (subnet, route) in [(2, 2), (3, 3), (4, 4), (5, 5), (6, 6)] {
+            self.route4([198, 18, subnet, 0], 24, route);
+            self.route6(to6(subnet, 0), 48, route);
+        }
+        self.route4([198, 18, 3, 128], 25, 2);
+        self.route4([198, 18, 1, 1], 32, ROUTE_LOCAL);
+        self.route6(to6(1, 1), 128, ROUTE_LOCAL);
+        self.local4([198, 18, 1, 1], 32);
+        self.local4([198, 18, 1, 255], 32);
+    }
+
+    fn map<'a, M>(&'a mut self, name: &str) -> M
+    where
+        M: TryFrom<&'a mut Map, Error = MapError>,
+    {
+        self.ebpf.map_mut(name).unwrap().try_into().unwrap()
+    }
+
+    fn word(&mut self, route: RouteId, word: RouteWord) {
+        let copies = PerCpuValues::try_from(vec![word; nr_cpus().unwrap()]).unwrap();
+        let mut routes: PerCpuArray<_, RouteWord> = self.map(name::ROUTES);
+        routes.set(route, copies, 0).unwrap();
+        self.tables.words.insert(route, word);
+    }
+
+    fn adjacency(&mut self, index: u32, adjacency: Adjacency) {
+        let mut adjacencies: Array<_, Adjacency> = self.map(name::ADJACENCIES);
+        adjacencies.set(index, adjacency, 0).unwrap();
+        self.tables.adjacencies.insert(index, adjacency);
+    }
+
+    fn port(&mut self, port: u32) {
+        let mut ports: DevMapHash<&mut MapData> = self.map(name::PORTS);
+        ports.insert(port, INGRESS, None, 0).unwrap();
+        self.tables.ports.push(port);
+    }
+
+    fn route4(&mut self, prefix: [u8; 4], len: u8, route: RouteId) {
+        let mut fib: LpmTrie<_, [u8; 4], RouteId> = self.map(name::FIB4);
+        fib.insert(&Key::new(len.into(), prefix), route, 0).unwrap();
+        self.tables.routes4.insert((prefix, len), route);
+    }
+
+    fn route6(&mut self, prefix: [u8; 16], len: u8, route: RouteId) {
+        let mut fib: LpmTrie<_, [u8; 16], RouteId> = self.map(name::FIB6);
+        fib.insert(&Key::new(len.into(), prefix), route, 0).unwrap();
+        self.tables.routes6.insert((prefix, len), route);
+    }
+
+    fn local4(&mut self, prefix: [u8; 4], len: u8) {
+        let mut locals: LpmTrie<_, [u8; 4], u32> = self.map(name::LOCALS4);
+        locals.insert(&Key::new(len.into(), prefix), 1, 0).unwrap();
+        self.tables.locals4.push((prefix, len));
+    }
+
+    /// What the kernel returns and leaves of a frame.
+    fn kernel(&mut self, frame: &[u8]) -> (u32, Vec<u8>) {
+        let program: &Xdp = self.ebpf.program(name::INGRESS).unwrap().try_into().unwrap();
+        let mut out = vec![0; frame.len()];
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ..TestRunOptions::default()
+        };
+        (program.test_run(options).unwrap().return_value, out)
+    }
+
+    fn library(&self, frame: &mut [u8]) -> Verdict {
+        let interface = Interface { slot: SLOT, mac: MAC, padding: [0; 2] };
+        let ingress = Ingress { ifindex: INGRESS, interface: &interface };
+        forward(&mut Packet::from_slice(frame), &ingress, &self.tables, &Unsteered)
+    }
+
+    /// Sends a frame for each seed both ways. All must agree, and so must the counters in the end;
+    /// returns how many were redirected.
+    pub fn agree_on(&mut self, seeds: Range<u64>) -> u64 {
+        let to6 = [to6(2, 9), to6(3, 9), to6(4, 4), to6(5, 5), to6(6, 6), to6(1, 1), to6(9, 9)];
+        let before = self.counted(SLOT_RX);
+        let (mut sent, mut redirected) = (0, 0);
+        for seed in seeds {
+            let frame = random_frame(&mut Random::new(seed), MAC, &TO4, &to6);
+            // The kernel refuses to run what is shorter than an Ethernet header.
+            if frame.len() < 14 {
+                continue;
+            }
+            let mut expected = frame.clone();
+            let verdict = self.library(&mut expected);
+            let action = match verdict {
+                Verdict::Redirect { .. } => XDP_REDIRECT,
+                Verdict::Pass(_) => XDP_PASS,
+                Verdict::Steer { .. } => unreachable!("steering is off"),
+            };
+            assert_eq!(self.kernel(&frame), (action, expected), "seed {seed}: {verdict:?}");
+            sent += 1;
+            redirected += u64::from(action == XDP_REDIRECT);
+        }
+        assert_eq!(self.counted(SLOT_RX) - before, sent);
+        let passed: u64 = Reason::ALL.iter().map(|reason| self.counted(reason.slot())).sum();
+        assert_eq!(self.counted(SLOT_RX), self.counted(SLOT_REDIRECTED) + passed);
+        redirected
+    }
+
+    /// Packets of a slot, over all CPUs.
+    fn counted(&mut self, slot: u32) -> u64 {
+        let counters: PerCpuArray<_, InterfaceCounters> = self.map(name::COUNTERS);
+        let copies = counters.get(&SLOT, 0).unwrap();
+        copies.iter().map(|copy| copy.0[slot as usize].packets).sum()
+    }
+}
