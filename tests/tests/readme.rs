@@ -113,10 +113,10 @@ fn blocks(markdown: &str) -> Vec<Block> {
                 open = Some((language, Block { line: number, text: String::new() }));
             }
             (Some((language, block)), Some("")) => {
-                blocks.extend((language == "sh").then_some(block))
+                blocks.extend((language == "sh").then_some(block));
             }
             (Some((language, mut block)), _) => {
-                block.text += &format!("{line}\n");
+                block.text.extend([line, "\n"]);
                 open = Some((language, block));
             }
             (None, None) => {}
