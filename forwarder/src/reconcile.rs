@@ -44,7 +44,14 @@ pub enum TableError {
     #[error("cannot install {prefix}: {error}")]
     Prefix { prefix: Prefix, error: io::Error },
     #[error("cannot write a map: {0}")]
-    Map(#[from] io::Error),
+    Map(io::Error),
+}
+
+// Not its source: the message has the cause, and whoever prints both would print it twice.
+impl From<io::Error> for TableError {
+    fn from(error: io::Error) -> Self {
+        Self::Map(error)
+    }
 }
 
 #[derive(Debug)]

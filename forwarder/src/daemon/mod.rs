@@ -127,8 +127,9 @@ async fn run(config: Config) -> Result<()> {
     stop.abort();
     while servers.join_next().await.is_some() {}
     drop(claim);
+    torn_down?;
     tracing::info!("nothing is left behind");
-    torn_down
+    Ok(())
 }
 
 /// Detach, then wait until the kernel has let go of everything.

@@ -28,15 +28,15 @@ pub struct Options {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("the kernel refuses the programs or their maps: {0}")]
+    #[error("the kernel refuses the programs or their maps")]
     Object(#[from] EbpfError),
     #[error("the kernel's verifier refuses the program '{name}': {error}")]
     Program { name: &'static str, error: ProgramError },
     #[error("the eBPF object has no '{0}': it is not of this version")]
     Missing(&'static str),
-    #[error("cannot use a map: {0}")]
+    #[error("cannot use a map")]
     Map(#[from] MapError),
-    #[error("cannot fill a map: {0}")]
+    #[error("cannot fill a map")]
     Fill(#[from] std::io::Error),
     #[error("cannot make a queue for CPU {cpu}: {error}")]
     Worker { cpu: u32, error: std::io::Error },

@@ -79,7 +79,8 @@ impl Pins {
     }
 
     pub(super) fn pin(&self, ifindex: u32, link: FdLink) -> io::Result<PinnedLink> {
-        fs::create_dir_all(&self.folder)?;
+        // Another forwarder that ends at this moment removes the folder above.
+        fs::create_dir_all(&self.folder).or_else(|_| fs::create_dir_all(&self.folder))?;
         link.pin(self.folder.join(ifindex.to_string())).map_err(|error| match error {
             PinError::SyscallError(error) => error.io_error,
             error => io::Error::other(error),
