@@ -24,8 +24,8 @@ use crate::{
 /// For what is there in a moment, even on a machine that is busy.
 pub const SOON: Duration = Duration::from_secs(10);
 
-/// Types of ICMPv6.
-const NEIGHBOUR_DISCOVERY: RangeInclusive<u8> = 133..=137;
+/// Types of ICMPv6: multicast listeners and neighbour discovery.
+const DISCOVERY: RangeInclusive<u8> = 130..=137;
 
 #[derive(Debug)]
 pub struct Testbed {
@@ -131,14 +131,14 @@ pub fn routes_beyond(link: u8) -> [String; 2] {
     ]
 }
 
-/// Whether a frame is what hosts say to each other, and not how they find each other (ARP,
+/// Whether a frame is what hosts say to each other, and not how they find each other (ARP, MLD,
 /// neighbour discovery).
 pub fn is_traffic(frame: &[u8]) -> bool {
     let ip = [ether_type::IPV4, ether_type::IPV6].map(u16::to_be_bytes);
     let is_ip = frame.get(12..14).is_some_and(|kind| ip.iter().any(|it| it == kind));
     let is_discovery = Packet::of_frame(frame).is_ok_and(|packet| {
         let icmp = packet.icmp().filter(|_| packet.protocol == protocol::ICMPV6);
-        icmp.is_some_and(|icmp| NEIGHBOUR_DISCOVERY.contains(&icmp.kind))
+        icmp.is_some_and(|icmp| DISCOVERY.contains(&icmp.kind))
     });
     is_ip && !is_discovery
 }

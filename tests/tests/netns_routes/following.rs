@@ -4,6 +4,7 @@ use forwarder_common::verdict::Reason;
 use forwarder_tests::{
     frame::{Frame, Mac, mac_text},
     lab::{Lab, host_mac, host4, host6, router_mac},
+    offload::Offload,
     require, skip,
     testbed::{SOON, Testbed, beyond4, beyond6},
     wait::wait_until,
@@ -100,6 +101,25 @@ fn an_egress_that_is_switched_off_here() {
     // Linux has forgotten its neighbours there, and is asked for this one.
     wait_for_way(&testbed, &addresses(1)[0], &mac_text(host_mac(1)));
     forwards(&testbed, &frame, 1);
+}
+
+#[test]
+fn an_egress_that_takes_no_frames() {
+    require!(skip::forwarder());
+    let layout = Lab::router().forwarding(false).static_neighbours();
+    let testbed = Testbed::with_routes(&layout, "").unwrap();
+    // A veth takes them only while its peer polls.
+    let poll = |on| testbed.lab.b().offload("eth0", Offload::Gro, on).unwrap();
+    poll(false);
+    for (frame, prefix) in frames(1).iter().zip(PREFIXES) {
+        wait_for_state(&testbed, prefix, "unusable", "no_xmit");
+        passes(&testbed, frame, Reason::NoXmit);
+    }
+    poll(true);
+    for (frame, address) in frames(1).iter().zip(addresses(1)) {
+        wait_for_way(&testbed, &address, &mac_text(host_mac(1)));
+        forwards(&testbed, frame, 1);
+    }
 }
 
 #[test]
