@@ -114,7 +114,8 @@ impl Engine {
     }
 
     /// Asks what the ports can do: a driver may take redirected frames only while a program is
-    /// attached, and a veth only while its peer polls. Nothing tells of a change.
+    /// attached, and a veth only while its peer polls. The kernel tells of changes too, on the
+    /// netdev family; until that is followed, a change is seen a tick late.
     pub async fn follow_abilities(&mut self) {
         // The generic path sends like any other packet of the kernel's.
         let native = self.ports.values().any(|port| port.mode == AttachedMode::Native);
