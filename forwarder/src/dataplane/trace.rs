@@ -1,16 +1,18 @@
 //! Prints what the programs log: a build with feature `trace` alone.
 
+use std::time::Duration;
+
 use aya::Ebpf;
 use aya_log::EbpfLogger;
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often the ring is emptied. Waiting on its descriptor would take unsafe code, for lines that
+/// are read by eye.
+const PERIOD: Duration = Duration::from_millis(50);
 
 /// Follows the programs' log for as long as the runtime lives.
 pub(super) fn follow(ebpf: &mut Ebpf) {
-    let logger = EbpfLogger::init(ebpf).map_err(|error| error.to_string());
-    let logger = logger.and_then(|logger| {
-        AsyncFd::with_interest(logger, Interest::READABLE).map_err(|error| error.to_string())
-    });
-    let mut logger = match logger {
+    let mut logger = match EbpfLogger::init(ebpf) {
         Ok(logger) => logger,
         Err(error) => {
             tracing::warn!("cannot read what the programs log: {error}");
@@ -18,9 +20,11 @@ pub(super) fn follow(ebpf: &mut Ebpf) {
         }
     };
     tokio::spawn(async move {
-        while let Ok(mut ready) = logger.readable_mut().await {
-            ready.get_inner_mut().flush();
-            ready.clear_ready();
+        let mut tick = interval(PERIOD);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            logger.flush();
         }
     });
 }
