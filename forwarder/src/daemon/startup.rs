@@ -48,9 +48,8 @@ pub(super) async fn prepare(
         let mode = AttachedMode::Native;
         (facts.ifindex(), Port { name: facts.name().to_owned(), slot, mode })
     });
-    let (requests, generic) = (Requests::open()?, Generic::open()?);
-    let mut engine =
-        Engine { routing, dataplane, requests, generic, ports: ports.collect(), facts };
+    let sockets = (Requests::open()?, Generic::open()?);
+    let mut engine = Engine::new(routing, dataplane, sockets, ports.collect(), facts);
     engine.describe_interfaces().context("cannot describe the interfaces to the programs")?;
     engine.renew_lease();
     Ok(engine)

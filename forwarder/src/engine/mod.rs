@@ -1,5 +1,6 @@
 //! The one owner of all maps: it takes commands and kernel events, one after the other.
 
+mod probes;
 pub mod run;
 
 use std::net::IpAddr;

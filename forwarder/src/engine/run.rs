@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Command, InterfaceStatus, Refusal, Reply, Status};
+use super::{Command, InterfaceStatus, Refusal, Reply, Status, probes::Probes};
 use crate::{
     dataplane::{AttachedMode, Dataplane, Tables},
     netlink::{Generic, Requests, event::Event},
@@ -59,16 +59,27 @@ pub struct Port {
 }
 
 pub struct Engine {
-    pub routing: Routing<Tables>,
+    routing: Routing<Tables>,
     pub dataplane: Dataplane,
-    pub requests: Requests,
-    pub generic: Generic,
+    requests: Requests,
+    generic: Generic,
     /// By interface index.
     pub ports: BTreeMap<u32, Port>,
     pub facts: Facts,
+    probes: Probes,
 }
 
 impl Engine {
+    pub fn new(
+        routing: Routing<Tables>,
+        dataplane: Dataplane,
+        (requests, generic): (Requests, Generic),
+        ports: BTreeMap<u32, Port>,
+        facts: Facts,
+    ) -> Self {
+        Self { routing, dataplane, requests, generic, ports, facts, probes: Probes::default() }
+    }
+
     /// Works until it is told to unload, or until `shutdown`. Gives back the maps, and whoever
     /// waits for their end.
     pub async fn run(
@@ -86,6 +97,7 @@ impl Engine {
                 _ = tick.tick() => {
                     self.renew_lease();
                     self.follow_abilities().await;
+                    self.probes.refill();
                     self.confirm().await;
                 }
                 Some(event) = events.recv() => {
@@ -171,8 +183,9 @@ impl Engine {
         self.ports.keys().copied().filter(|ifindex| links.contains_key(ifindex))
     }
 
-    async fn confirm(&self) {
-        for (ifindex, address) in self.routing.unconfirmed() {
+    async fn confirm(&mut self) {
+        let due = self.probes.due(self.routing.unconfirmed(), Instant::now());
+        for (ifindex, address) in due {
             if let Err(error) = self.requests.probe(ifindex, address).await {
                 tracing::debug!(%address, %error, "cannot ask for a next hop");
             }
