@@ -122,8 +122,12 @@ pub struct Interface {
     /// Index into `COUNTERS` and `WORKER_COUNTERS`, below [`COUNTER_SLOTS_MAX`].
     pub slot: u32,
     pub mac: [u8; 6],
-    pub padding: [u8; 2],
+    /// [`INTERFACE_NO_IPV6`] or zero.
+    pub flags: u16,
 }
+
+/// Linux has no IPv6 on it.
+pub const INTERFACE_NO_IPV6: u16 = 1;
 
 /// Frames and their bytes, from the Ethernet header to the end of the frame.
 #[derive(

@@ -1,7 +1,7 @@
 //! The walk itself: everything is checked, then the kernel is asked, then the frame is written.
 
 use crate::{
-    abi::{ADJACENCY_FRAGS, Adjacency, Interface},
+    abi::{ADJACENCY_FRAGS, Adjacency, INTERFACE_NO_IPV6, Interface},
     lookup::{Steering, Tables, resolve},
     network::Network,
     packet::Packet,
@@ -50,8 +50,10 @@ fn try_forward(
     }
     if ether_type == ETHER_TYPE_IPV4 {
         walk::<Ipv4>(packet, ingress, tables, steering)
-    } else {
+    } else if ingress.interface.flags & INTERFACE_NO_IPV6 == 0 {
         walk::<Ipv6>(packet, ingress, tables, steering)
+    } else {
+        Err(Reason::NoIpv6)
     }
 }
 

@@ -97,6 +97,8 @@ reasons! {
         "the daemon has been gone for too long: nobody follows routes and neighbours any more";
     NoXmit = 28, "no_xmit",
         "its egress takes no redirected frames: a driver without XDP, or a veth whose peer does not poll (`ethtool -K PEER gro on`)";
+    NoIpv6 = 29, "no_ipv6",
+        "an interface on its way has an MTU below 1280, so Linux has no IPv6 there";
 }
 
 impl Reason {

@@ -20,7 +20,7 @@ pub fn resolve(rib: &Rib, route: &Route) -> Result<Hop, Refusal> {
         (None, Some(dev)) => Ok(Hop { ifindex: port(rib, dev)?.ifindex, via: None }),
         (Some(via), Some(dev)) => {
             let link = port(rib, dev)?;
-            check_gateway(rib, *via)?;
+            check_gateway(rib, *via, Some(link.ifindex))?;
             if is_link_local(*via) || holds(rib, link.ifindex, *via).is_some() {
                 return Ok(Hop { ifindex: link.ifindex, via: Some(*via) });
             }
@@ -31,31 +31,41 @@ pub fn resolve(rib: &Rib, route: &Route) -> Result<Hop, Refusal> {
             )))
         }
         (Some(via), None) => {
-            check_gateway(rib, *via)?;
+            check_gateway(rib, *via, None)?;
             if is_link_local(*via) {
                 let message =
                     format!("next hop {via} is link-local: say which interface with 'dev'");
                 return Err(Refusal::new(message));
             }
-            let reaching = rib.ports().filter_map(|port| Some((holds(rib, port, *via)?, port)));
-            let longest = reaching.max_by_key(|(len, _)| *len);
-            match longest {
-                Some((_, ifindex)) => Ok(Hop { ifindex, via: Some(*via) }),
-                None => Err(Refusal::new(format!(
+            let mut reaching: Vec<(u8, u32)> =
+                rib.ports().filter_map(|port| Some((holds(rib, port, *via)?, port))).collect();
+            reaching.sort_unstable();
+            match reaching[..] {
+                [] => Err(Refusal::new(format!(
                     "next hop {via} is on no interface of this forwarder ({})",
                     interfaces(rib)
                 ))),
+                [.., (one, _), (other, _)] if one == other => Err(Refusal::new(format!(
+                    "next hop {via} is on several interfaces: say which with 'dev' ({})",
+                    interfaces(rib)
+                ))),
+                [.., (_, ifindex)] => Ok(Hop { ifindex, via: Some(*via) }),
             }
         }
     }
 }
 
-fn check_gateway(rib: &Rib, via: IpAddr) -> Result<(), Refusal> {
+fn check_gateway(rib: &Rib, via: IpAddr, port: Option<u32>) -> Result<(), Refusal> {
     let bad = via.is_unspecified() || via.is_multicast() || via.is_loopback();
     if bad {
         return Err(Refusal::new(format!("{via} cannot be a next hop: it is no host's address")));
     }
-    if rib.is_local(via) {
+    // Each link has link-local addresses of its own: fe80::1 may well be ours on another.
+    let is_ours = match port.filter(|_| is_link_local(via)) {
+        Some(port) => rib.addresses_of(port).any(|own| own.addr() == via),
+        None => rib.is_local(via),
+    };
+    if is_ours {
         return Err(Refusal::new(format!(
             "{via} cannot be a next hop: it is an address of this host, or a broadcast address"
         )));
@@ -83,11 +93,9 @@ fn port<'a>(rib: &'a Rib, dev: &str) -> Result<&'a Link, Refusal> {
     }
 }
 
+/// An IPv4 gateway is no exception for Linux: it must be in a subnet.
 fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 fn interfaces(rib: &Rib) -> String {

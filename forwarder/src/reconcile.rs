@@ -4,7 +4,7 @@
 //! given back, so a packet sees the old way or the new one.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
 };
 
@@ -33,6 +33,8 @@ pub trait Table {
     fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()>;
     /// Returns when every packet that was on its way has left; `false` where it cannot know.
     fn grace(&mut self) -> bool;
+    /// Called now and then in a large change.
+    fn show_life(&mut self);
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +55,39 @@ impl From<io::Error> for TableError {
         Self::Map(error)
     }
 }
+
+/// What could not be done, and why the first of it could not.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Unfinished {
+    pub error: TableError,
+    pub dirty: Dirty,
+}
+
+#[derive(Debug, Default)]
+struct Failures {
+    first: Option<TableError>,
+    dirty: Dirty,
+}
+
+impl Failures {
+    fn note(&mut self, result: Result<(), TableError>, keep: impl FnOnce(&mut Dirty) -> bool) {
+        if let Err(error) = result {
+            keep(&mut self.dirty);
+            self.first.get_or_insert(error);
+        }
+    }
+
+    fn into_result(self) -> Result<(), Unfinished> {
+        match self.first {
+            Some(error) => Err(Unfinished { error, dirty: self.dirty }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A large change takes seconds: the lease must not run out meanwhile.
+const PREFIXES_BETWEEN_SIGNS: usize = 4096;
 
 #[derive(Debug)]
 struct InstalledHop {
@@ -86,26 +121,40 @@ impl Installed {
         })
     }
 
-    /// Makes what is dirty as the rib wants it. After an error the rest is still to be done:
-    /// everything written so far is recorded, so the same call again is safe.
+    /// Makes what is dirty as the rib wants it. One thing that fails keeps nothing else from being
+    /// done; the same again with what is unfinished is safe, since all that was written is recorded.
     pub fn reconcile(
         &mut self,
         rib: &Rib,
         dirty: &Dirty,
         table: &mut impl Table,
-    ) -> Result<(), TableError> {
+    ) -> Result<(), Unfinished> {
+        let mut failures = Failures::default();
         let is_dirty =
             |hop: &Hop| dirty.all || dirty.links.contains(&hop.ifindex) || dirty.hops.contains(hop);
         let hops: Vec<Hop> = self.hops.keys().filter(|hop| is_dirty(hop)).copied().collect();
         for hop in hops {
-            self.update_hop(rib, hop, table)?;
+            let result = self.update_hop(rib, hop, table);
+            failures.note(result, |unfinished| unfinished.hops.insert(hop));
         }
-        if dirty.all {
-            let all: Vec<Prefix> = self.prefixes.keys().copied().chain(rib.prefixes()).collect();
-            all.into_iter().try_for_each(|prefix| self.update_prefix(rib, prefix, table))
+        let all: BTreeSet<Prefix>;
+        let prefixes = if dirty.all {
+            all = self.prefixes.keys().copied().chain(rib.prefixes()).collect();
+            &all
         } else {
-            dirty.prefixes.iter().try_for_each(|prefix| self.update_prefix(rib, *prefix, table))
+            &dirty.prefixes
+        };
+        // What is for this host must not be forwarded for want of room, so it comes first.
+        let (locals, others): (Vec<Prefix>, Vec<Prefix>) =
+            prefixes.iter().partition(|prefix| rib.target(**prefix) == Some(Target::Local));
+        for (done, prefix) in locals.into_iter().chain(others).enumerate() {
+            if done % PREFIXES_BETWEEN_SIGNS == 0 {
+                table.show_life();
+            }
+            let result = self.update_prefix(rib, prefix, table);
+            failures.note(result, |unfinished| unfinished.prefixes.insert(prefix));
         }
+        failures.into_result()
     }
 
     /// Hops that routes lead over, with their route ids and where they lead.
@@ -130,8 +179,8 @@ impl Installed {
         let failed = |error| TableError::Prefix { prefix, error };
         match wanted {
             Some(Target::Local) => {
-                table.set_local(prefix, true).map_err(failed)?;
                 table.insert(prefix, ROUTE_LOCAL).map_err(failed)?;
+                table.set_local(prefix, true).map_err(failed)?;
             }
             Some(Target::Hop(hop)) => {
                 let route = self.take_hop(rib, hop, table)?;

@@ -17,6 +17,9 @@ use crate::{
     prefix::Prefix,
 };
 
+/// Linux has no IPv6 on interfaces with a smaller MTU (RFC 8200, 5).
+pub const IPV6_MTU_MIN: u32 = 1280;
+
 /// One way out: what shares a route id, however many prefixes lead there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hop {
@@ -189,6 +192,9 @@ impl Rib {
         if !abilities.xmit {
             return Err(Reason::NoXmit);
         }
+        if hop.via.is_some_and(|via| via.is_ipv6()) && link.mtu < IPV6_MTU_MIN {
+            return Err(Reason::NoIpv6);
+        }
         let source_mac = link.mac.ok_or(Reason::NoPort)?;
         let Some(neighbour) = self.neighbour(hop) else { return Err(Reason::NeighbourPending) };
         match neighbour.mac.filter(|_| neighbour.state.is_valid()) {
@@ -209,6 +215,7 @@ impl Rib {
         match event {
             Event::Links(links) => {
                 self.links = links.into_iter().map(|link| (link.ifindex, link)).collect();
+                self.ports.retain(|port, _| self.links.contains_key(port));
                 dirty.all = true;
             }
             Event::Link(link) => {
@@ -218,6 +225,8 @@ impl Rib {
             Event::LinkGone { ifindex } => {
                 dirty.links.insert(ifindex);
                 self.links.remove(&ifindex);
+                // For good: what has the index next is another interface.
+                self.ports.remove(&ifindex);
             }
             Event::Addresses(addresses) => self.addresses = addresses.into_iter().collect(),
             Event::Address(address) => {

@@ -10,7 +10,7 @@ use crate::{
     next_hop,
     prefix::Prefix,
     reconcile::{Installed, Table, TableError},
-    rib::{Abilities, Dirty, Hop, Rib},
+    rib::{Abilities, Dirty, Hop, Rib, Target},
     route::{
         Existing, NeighbourEntry, NextHop, PrefixMatch, Route, RouteEntry, RouteState, Selector,
     },
@@ -37,12 +37,15 @@ pub struct Routing<T> {
     table: T,
     limits: Limits,
     counts: Counts,
+    /// What the kernel has not let us do: tried again at every occasion.
+    unfinished: Dirty,
 }
 
 impl<T: Table> Routing<T> {
     pub fn new(rib: Rib, mut table: T, limits: Limits) -> Result<Self, TableError> {
         let installed = Installed::new(&mut table)?;
-        Ok(Self { rib, installed, table, limits, counts: Counts::default() })
+        let (counts, unfinished) = (Counts::default(), Dirty::default());
+        Ok(Self { rib, installed, table, limits, counts, unfinished })
     }
 
     pub fn rib(&self) -> &Rib {
@@ -67,7 +70,7 @@ impl<T: Table> Routing<T> {
         for event in events {
             self.rib.apply(event, &mut dirty);
         }
-        self.installed.reconcile(&self.rib, &dirty, &mut self.table)
+        self.follow(dirty)
     }
 
     /// Takes in what the ports can do now.
@@ -79,7 +82,23 @@ impl<T: Table> Routing<T> {
         for (ifindex, abilities) in ports {
             self.rib.set_abilities(ifindex, abilities, &mut dirty);
         }
-        self.installed.reconcile(&self.rib, &dirty, &mut self.table)
+        self.follow(dirty)
+    }
+
+    /// Whether packets to this host might be forwarded, since one of its addresses could not be
+    /// written.
+    pub fn is_blind(&self) -> bool {
+        let mut unfinished = self.unfinished.prefixes.iter();
+        unfinished.any(|prefix| self.rib.target(*prefix) == Some(Target::Local))
+    }
+
+    /// Does what is dirty, and what could not be done before.
+    fn follow(&mut self, mut dirty: Dirty) -> Result<(), TableError> {
+        dirty.merge(std::mem::take(&mut self.unfinished));
+        self.installed.reconcile(&self.rib, &dirty, &mut self.table).map_err(|unfinished| {
+            self.unfinished = unfinished.dirty;
+            unfinished.error
+        })
     }
 
     pub fn add(&mut self, route: Route, existing: Existing) -> Result<RouteEntry, Refusal> {

@@ -80,7 +80,7 @@ impl Twin {
         program.load().unwrap();
         let mut twin = Self { tables: NaiveTables::default(), ebpf };
 
-        let interface = Interface { slot: SLOT, mac: MAC, padding: [0; 2] };
+        let interface = Interface { slot: SLOT, mac: MAC, flags: 0 };
         let mut interfaces: HashMap<_, u32, Interface> = twin.map(name::INTERFACES);
         interfaces.insert(INGRESS, interface, 0).unwrap();
         let mut lease: Array<_, u64> = twin.map(name::LEASE);
@@ -180,7 +180,7 @@ impl Twin {
     }
 
     fn library(&self, frame: &mut [u8]) -> Verdict {
-        let interface = Interface { slot: SLOT, mac: MAC, padding: [0; 2] };
+        let interface = Interface { slot: SLOT, mac: MAC, flags: 0 };
         let ingress = Ingress { ifindex: INGRESS, interface: &interface };
         forward(&mut Packet::from_slice(frame), &ingress, &self.tables, &Unsteered)
     }

@@ -58,7 +58,7 @@ fn tables() -> NaiveTables {
 }
 
 fn walk(frame: &mut [u8], tables: &NaiveTables) -> Verdict {
-    let interface = Interface { slot: 1, mac: MAC, padding: [0; 2] };
+    let interface = Interface { slot: 1, mac: MAC, flags: 0 };
     let ingress = Ingress { ifindex: INGRESS, interface: &interface };
     forward(&mut Packet::from_slice(frame), &ingress, tables, &Unsteered)
 }
@@ -159,7 +159,7 @@ fn what_is_left_to_the_kernel_and_why() {
     // The reasons that are not here have tests of their own, here or (`UnknownInterface`) where
     // the interface is looked up.
     let seen: BTreeSet<Reason> = rows.iter().map(|row| row.2).collect();
-    let elsewhere = [UnknownInterface, Frags, NoWorker, LeaseExpired];
+    let elsewhere = [UnknownInterface, Frags, NoWorker, LeaseExpired, NoIpv6];
     for reason in Reason::ALL {
         assert_ne!(seen.contains(&reason), elsewhere.contains(&reason), "{reason:?}");
     }
@@ -214,6 +214,16 @@ fn without_a_lease_everything_goes_up() {
 }
 
 #[test]
+fn where_linux_has_no_ipv6_there_is_none() {
+    let interface = Interface { slot: 1, mac: MAC, flags: INTERFACE_NO_IPV6 };
+    let ingress = Ingress { ifindex: INGRESS, interface: &interface };
+    let walk =
+        |frame: &mut [u8]| forward(&mut Packet::from_slice(frame), &ingress, &tables(), &Unsteered);
+    assert_eq!(walk(&mut ipv6_with(|_| {})), Verdict::Pass(Reason::NoIpv6));
+    assert!(matches!(walk(&mut ipv4_with(|_| {})), Verdict::Redirect { .. }));
+}
+
+#[test]
 fn frags_leave_only_by_a_port_that_sends_them() {
     let mut tables = tables();
     for (flags, verdict) in [
@@ -224,7 +234,7 @@ fn frags_leave_only_by_a_port_that_sends_them() {
         let mut frame = ipv4(MAC, FROM4, TO4, 64, 1000);
         let len = frame.len();
         let mut packet = Packet::from_first_buffer(&mut frame[..100], len);
-        let interface = Interface { slot: 1, mac: MAC, padding: [0; 2] };
+        let interface = Interface { slot: 1, mac: MAC, flags: 0 };
         let ingress = Ingress { ifindex: INGRESS, interface: &interface };
         assert_eq!(forward(&mut packet, &ingress, &tables, &Unsteered), verdict);
     }
@@ -233,7 +243,7 @@ fn frags_leave_only_by_a_port_that_sends_them() {
 #[test]
 fn only_what_will_be_redirected_takes_the_hop() {
     let tables = tables();
-    let interface = Interface { slot: 1, mac: MAC, padding: [0; 2] };
+    let interface = Interface { slot: 1, mac: MAC, flags: 0 };
     let ingress = Ingress { ifindex: INGRESS, interface: &interface };
     let steer = |frame: &mut [u8], has_queue| {
         let steering = SteerTo { cpu: 5, has_queue };
@@ -266,7 +276,7 @@ fn hash_of(frame: &mut [u8]) -> u32 {
         }
     }
     let record = Record(core::cell::Cell::new(0));
-    let interface = Interface { slot: 1, mac: MAC, padding: [0; 2] };
+    let interface = Interface { slot: 1, mac: MAC, flags: 0 };
     let ingress = Ingress { ifindex: INGRESS, interface: &interface };
     let verdict = forward(&mut Packet::from_slice(frame), &ingress, &tables(), &record);
     assert!(matches!(verdict, Verdict::Redirect { .. }));

@@ -40,10 +40,14 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// A pause after a failed accept: it fails again at once where file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The socket's name until all is set.
+const UNFINISHED: &str = ".control.new";
+
 /// How clients are treated.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections that are served at once; one more is turned away.
+    /// Connections that are served at once, of the user who may change things and, as many again,
+    /// of the others; one more is turned away.
     pub connections: usize,
     /// How long one frame may take to come or to go.
     pub idle: Duration,
@@ -95,6 +99,7 @@ impl Server {
     pub async fn serve(self, engine: EngineHandle, shutdown: CancellationToken) {
         let connections = TaskTracker::new();
         let places = Arc::new(Semaphore::new(self.limits.connections));
+        let writers = Arc::new(Semaphore::new(self.limits.connections));
         loop {
             let stream = select! {
                 () = shutdown.cancelled() => break,
@@ -107,7 +112,11 @@ impl Server {
                     }
                 },
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            // Whoever may only read must not lock out whoever may end the daemon.
+            let is_writer =
+                stream.peer_cred().is_ok_and(|peer| peer.uid() == self.limits.writer_uid);
+            let places = if is_writer { &writers } else { &places };
+            let Ok(place) = Arc::clone(places).try_acquire_owned() else {
                 turn_away(stream, self.limits.connections);
                 continue;
             };
@@ -148,6 +157,12 @@ pub fn is_served(path: &Path) -> bool {
     connect().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |()| true)
 }
 
+/// Removes the socket that a dead daemon has left, finished or not.
+pub fn remove_left(path: &Path) {
+    let _ = remove_file(path);
+    let _ = remove_file(path.with_file_name(UNFINISHED));
+}
+
 fn listen(path: &Path, group: &str) -> io::Result<UnixListener> {
     // Renaming below does not look whether clients could still give this path to the kernel.
     SockAddr::unix(path)?;
@@ -155,7 +170,7 @@ fn listen(path: &Path, group: &str) -> io::Result<UnixListener> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
 
     // Bound under a name of its own, and listening only when all is set.
-    let unfinished = directory.join(format!(".control.{}", process::id()));
+    let unfinished = directory.join(UNFINISHED);
     let _ = remove_file(&unfinished);
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(&unfinished)?)?;

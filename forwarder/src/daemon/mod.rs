@@ -65,6 +65,9 @@ pub fn start(config: Config) -> Result<ExitCode> {
 async fn run(config: Config) -> Result<()> {
     let started = Instant::now();
     let object = object_bytes::object().ok_or_else(|| anyhow!(object_bytes::MISSING))?;
+    // First of all: whoever ends us must leave nothing behind, however early that is.
+    let shutdown = CancellationToken::new();
+    let stop = stop_on_signal(shutdown.clone())?;
     let machine = Machine::this();
     preflight::check_privileges(&machine)?;
     let name = match &config.name {
@@ -86,9 +89,6 @@ async fn run(config: Config) -> Result<()> {
     };
     let socket = socket_path(&config.run_dir, &name);
     let control = Server::bind(&socket, &config.group, ControlLimits::default())?;
-    let shutdown = CancellationToken::new();
-    let stop = stop_on_signal(shutdown.clone())?;
-
     let (events, mut events_to_engine) = mpsc::channel(EVENTS_MAX);
     let subscription = Subscription::open().await.context("cannot listen to the kernel")?;
     let following = tokio::spawn(subscription.run(events));
@@ -180,17 +180,31 @@ fn say(line: Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Cancels at Ctrl-C and SIGTERM.
+/// Cancels at Ctrl-C, SIGTERM, and SIGHUP unless that was ignored before us (`nohup`).
 fn stop_on_signal(shutdown: CancellationToken) -> Result<JoinHandle<()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
     Ok(tokio::spawn(async move {
+        let hung_up = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            _ = hangup.recv() => {}
+            _ = hung_up => {}
         }
         shutdown.cancel();
     }))
+}
+
+fn ignores_hangup() -> bool {
+    const SIGHUP_BIT: u64 = 1;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & SIGHUP_BIT != 0)
 }

@@ -34,6 +34,7 @@ pub(super) async fn prepare(
         queue_size: config.queue_size,
         count_routes: config.metrics_routes > 0,
         cpus_possible: u32::try_from(report.cpus.possible.len())?,
+        grace: Duration::from_secs(config.grace_s.into()),
     };
     let (dataplane, tables) = Dataplane::load(object, &options)?;
     // Asked again once the programs are attached: many drivers can only then.
@@ -143,7 +144,6 @@ pub(super) fn facts(
         metrics_routes: config.metrics_routes as usize,
         routes4_max: config.routes4_max,
         routes6_max: config.routes6_max,
-        grace: Duration::from_secs(config.grace_s.into()),
         cpus_online: report.cpus.online.clone(),
         notes: Vec::new(),
         started,

@@ -1,5 +1,7 @@
 //! Loading: capacities and constants go in, verified programs come out.
 
+use std::time::Duration;
+
 use aya::{
     Ebpf, EbpfError, EbpfLoader,
     maps::MapError,
@@ -24,6 +26,8 @@ pub struct Options {
     pub count_routes: bool,
     /// CPUs that the kernel may ever have.
     pub cpus_possible: u32,
+    /// How long forwarding goes on after the last sign of life.
+    pub grace: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The maps that say where frames go.
 
-use std::{io, net::IpAddr};
+use std::{io, net::IpAddr, time::Duration};
 
 use aya::{
     Ebpf,
@@ -11,6 +11,7 @@ use aya::{
     programs::ProgramFd,
 };
 use forwarder_common::abi::{Adjacency, Interface, RouteId, RouteWord, STEERING_BUCKETS, name};
+use nix::time::{ClockId, clock_gettime};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::LoadError;
@@ -25,6 +26,9 @@ pub struct Tables {
     steering: Array<MapData, u32>,
     lease: Array<MapData, u64>,
     cpus_possible: usize,
+    grace: Duration,
+    /// Forwarding was stopped: only a renewal, not a sign of life, starts it again.
+    ended: bool,
 }
 
 /// Interfaces and CPUs: what frames come from and go to.
@@ -46,8 +50,10 @@ where
 }
 
 impl Tables {
-    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+    pub(super) fn take(ebpf: &mut Ebpf, grace: Duration) -> Result<Self, LoadError> {
         Ok(Self {
+            grace,
+            ended: false,
             fib4: take(ebpf, name::FIB4)?,
             fib6: take(ebpf, name::FIB6)?,
             locals4: take(ebpf, name::LOCALS4)?,
@@ -67,8 +73,21 @@ impl Tables {
         Ok(())
     }
 
-    /// Until when forwarding goes on without us, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
+    /// Puts off the moment from which, without a daemon, everything is passed up.
+    pub fn renew_lease(&mut self) -> io::Result<()> {
+        self.ended = false;
+        let until = monotonic().saturating_add(self.grace);
+        self.set_lease(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// From now on everything is passed up.
+    pub fn end_lease(&mut self) -> io::Result<()> {
+        self.ended = true;
+        self.set_lease(0)
+    }
+
+    /// In nanoseconds of `CLOCK_MONOTONIC`, which the programs read.
+    fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
         self.lease.set(0, until_ns, 0).map_err(into_io)
     }
 }
@@ -113,6 +132,13 @@ impl Table for Tables {
     /// RCU covers NAPI polls and the kernel threads of the CPU map.
     fn grace(&mut self) -> bool {
         membarrier(MembarrierCommand::Global).is_ok()
+    }
+
+    /// A failure shows at the next tick.
+    fn show_life(&mut self) {
+        if !self.ended {
+            let _ = self.renew_lease();
+        }
     }
 }
 
@@ -171,6 +197,10 @@ impl Devices {
     pub(super) fn cpu_map_id(&self) -> u32 {
         self.cpus_id
     }
+}
+
+fn monotonic() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::MAX, Into::into)
 }
 
 /// The system's own error, where there is one.

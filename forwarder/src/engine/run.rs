@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use forwarder_common::abi::Interface;
-use nix::time::{ClockId, clock_gettime};
+use forwarder_common::abi::{INTERFACE_NO_IPV6, Interface};
 use tokio::{
     sync::mpsc,
     time::{MissedTickBehavior, interval},
@@ -18,9 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::{Command, InterfaceStatus, Refusal, Reply, Status, probes::Probes};
 use crate::{
     dataplane::{AttachedMode, Dataplane, Tables},
-    netlink::{Generic, Requests, event::Event},
+    netlink::{
+        Generic, Requests,
+        event::{Event, Link},
+    },
     preflight::forwarding::forwarding_notes,
-    rib::{Abilities, Hop},
+    rib::{Abilities, Hop, IPV6_MTU_MIN},
     routing::{Routing, mac_text},
     snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
 };
@@ -42,7 +44,6 @@ pub struct Facts {
     pub metrics_routes: usize,
     pub routes4_max: u32,
     pub routes6_max: u32,
-    pub grace: Duration,
     pub cpus_online: Vec<u32>,
     pub notes: Vec<String>,
     pub started: Instant,
@@ -116,11 +117,13 @@ impl Engine {
         }
     }
 
-    /// Puts off the moment from which, without a daemon, everything is passed up.
+    /// Puts off the moment from which, without a daemon, everything is passed up; or brings it
+    /// about, where packets to this host might be forwarded.
     pub fn renew_lease(&mut self) {
-        let until = monotonic().saturating_add(self.facts.grace);
-        let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        if let Err(error) = self.routing.table_mut().set_lease(until_ns) {
+        let blind = self.routing.is_blind();
+        let table = self.routing.table_mut();
+        let written = if blind { table.end_lease() } else { table.renew_lease() };
+        if let Err(error) = written {
             tracing::error!(%error, "cannot renew the lease: forwarding will stop when it ends");
         }
     }
@@ -147,9 +150,9 @@ impl Engine {
     pub fn describe_interfaces(&mut self) -> io::Result<()> {
         for (ifindex, port) in &self.ports {
             let link = self.routing.rib().links().get(ifindex);
-            match link.and_then(|link| link.mac) {
-                Some(mac) => {
-                    let interface = Interface { slot: port.slot, mac, padding: [0; 2] };
+            match link.filter(|_| self.routing.rib().is_port(*ifindex)).and_then(describe) {
+                Some((mac, flags)) => {
+                    let interface = Interface { slot: port.slot, mac, flags };
                     self.dataplane.set_interface(*ifindex, interface)?;
                 }
                 None => self.dataplane.remove_interface(*ifindex),
@@ -164,7 +167,10 @@ impl Engine {
         });
         let before: Vec<u32> = self.present().collect();
         if let Err(error) = self.routing.apply(events) {
-            tracing::error!(%error, "cannot follow the kernel: what is missing goes up to it");
+            tracing::error!(%error, "cannot follow the kernel in everything");
+        }
+        if self.routing.is_blind() {
+            self.renew_lease();
         }
         if links_changed {
             for gone in before.into_iter().filter(|it| !self.routing.rib().links().contains_key(it))
@@ -179,8 +185,7 @@ impl Engine {
     }
 
     fn present(&self) -> impl Iterator<Item = u32> + '_ {
-        let links = self.routing.rib().links();
-        self.ports.keys().copied().filter(|ifindex| links.contains_key(ifindex))
+        self.ports.keys().copied().filter(|ifindex| self.routing.rib().is_port(*ifindex))
     }
 
     async fn confirm(&mut self) {
@@ -255,12 +260,20 @@ impl Engine {
             self.ports.iter().map(|(ifindex, port)| self.port(*ifindex, port).name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut notes = self.facts.notes.clone();
+        if self.routing.is_blind() {
+            notes.push(
+                "nothing is forwarded in XDP: an address of this host could not be written to the \
+                 maps (too many?), and its packets might be forwarded"
+                    .to_owned(),
+            );
+        }
         notes.extend(forwarding_notes(Path::new("/proc"), &names));
         notes
     }
 
     fn port(&self, ifindex: u32, port: &Port) -> InterfaceStatus {
-        let link = self.routing.rib().links().get(&ifindex);
+        let rib = self.routing.rib();
+        let link = rib.links().get(&ifindex).filter(|_| rib.is_port(ifindex));
         InterfaceStatus {
             name: link.map_or_else(|| port.name.clone(), |link| link.name.clone()),
             ifindex,
@@ -313,7 +326,8 @@ impl Engine {
     }
 }
 
-/// The clock that the programs read (`bpf_ktime_get_coarse_ns`).
-fn monotonic() -> Duration {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::MAX, Into::into)
+/// What the programs need to know of a link; `None` where it has no Ethernet address.
+fn describe(link: &Link) -> Option<([u8; 6], u16)> {
+    let flags = if link.mtu < IPV6_MTU_MIN { INTERFACE_NO_IPV6 } else { 0 };
+    Some((link.mac?, flags))
 }

@@ -102,6 +102,7 @@ pub async fn check(
     machine: &Machine,
     own_programs: &[u32],
 ) -> Result<Report, PreflightError> {
+    check_privileges(machine)?;
     let host = host::Host::read(machine);
 
     let (requests, generic) = (Requests::open()?, Generic::open()?);

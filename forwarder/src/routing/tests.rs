@@ -19,6 +19,8 @@ struct FakeTable {
     adjacencies: BTreeMap<u32, Adjacency>,
     /// Writes that succeed before one fails; `None`: none fails.
     fails_after: Option<u32>,
+    /// Prefixes that there is no room for.
+    refused: BTreeSet<Prefix>,
     graces: u32,
 }
 
@@ -47,6 +49,9 @@ impl FakeTable {
 impl Table for FakeTable {
     fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
         self.write()?;
+        if self.refused.contains(&prefix) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         assert!(self.words.contains_key(&route), "a prefix leads to a route without a word");
         self.fib.insert(prefix, route);
         Ok(())
@@ -89,6 +94,8 @@ impl Table for FakeTable {
         self.graces += 1;
         true
     }
+
+    fn show_life(&mut self) {}
 }
 
 const ETH0: u32 = 2;
@@ -284,6 +291,92 @@ fn local_prefixes_win_and_hide_what_is_below_them() {
     assert_ne!(routing.table.fib[&prefix("198.18.1.1")], ROUTE_LOCAL);
     routing.delete(&exact("198.18.1.1")).unwrap();
     assert!(!routing.table.fib.contains_key(&prefix("198.18.1.1")));
+}
+
+#[test]
+fn what_there_is_no_room_for_keeps_nothing_else_from_being_done() {
+    let mut routing = routing();
+    add(&mut routing, route("198.19.0.0/16", Some("198.18.2.2"), None)).unwrap();
+    let (first, second) = (prefix("198.19.0.1"), prefix("198.19.0.2"));
+    routing.table.refused.insert(first);
+    let locals = [Event::Local(first), Event::Local(second)];
+    assert!(routing.apply(locals).is_err());
+    assert_eq!(routing.table.fib.get(&second), Some(&ROUTE_LOCAL));
+    assert!(routing.is_blind(), "packets to the first would be forwarded");
+
+    assert!(routing.apply([]).is_err(), "it is tried again");
+    routing.table.refused.clear();
+    routing.apply([]).unwrap();
+    assert_eq!(routing.table.fib.get(&first), Some(&ROUTE_LOCAL));
+    assert!(!routing.is_blind());
+
+    // A neighbour without room goes up, which is no harm.
+    add(&mut routing, route("198.18.2.0/24", None, Some("eth1"))).unwrap();
+    routing.table.refused.insert(prefix("198.18.2.7"));
+    let reachable = neighbour(ETH1, "198.18.2.7", NeighbourState::Reachable);
+    assert!(routing.apply([Event::Neighbour(reachable)]).is_err());
+    assert!(!routing.is_blind());
+}
+
+#[test]
+fn what_has_the_index_of_a_port_that_is_gone_is_no_port() {
+    let mut routing = routing();
+    let reachable = neighbour(ETH1, "198.18.2.2", NeighbourState::Reachable);
+    routing.apply([Event::Neighbour(reachable.clone())]).unwrap();
+    add(&mut routing, route("198.19.0.0/16", Some("198.18.2.2"), None)).unwrap();
+    let stranger = Event::Link(link(ETH1, "foreign"));
+    let events = [Event::LinkGone { ifindex: ETH1 }, stranger, Event::Neighbour(reachable)];
+    routing.apply(events).unwrap();
+    let to = "198.19.0.1".parse().unwrap();
+    assert_eq!(routing.table.lookup(to), Some(Err(Reason::NoPort)));
+    assert!(!routing.rib.is_port(ETH1));
+}
+
+#[test]
+fn gateways_are_taken_and_refused_as_linux_does() {
+    let mut routing = routing();
+    let more = [
+        Event::Address(address(ETH0, "fe80::1/64")),
+        Event::Local(prefix("fe80::1")),
+        Event::Address(address(ETH0, "198.18.7.1/24")),
+        Event::Address(address(ETH1, "198.18.7.2/24")),
+    ];
+    routing.apply(more).unwrap();
+    let mut refusal = |via, dev| {
+        let route = route(
+            if via == "fe80::1" { "2001:db8:9::/48" } else { "198.19.9.0/24" },
+            Some(via),
+            dev,
+        );
+        add(&mut routing, route).err().map(|refusal| refusal.message)
+    };
+    assert_eq!(refusal("fe80::1", Some("eth1")), None, "ours is on another link");
+    let ours =
+        "fe80::1 cannot be a next hop: it is an address of this host, or a broadcast address";
+    assert_eq!(refusal("fe80::1", Some("eth0")).as_deref(), Some(ours));
+    let several = refusal("198.18.7.9", None).unwrap();
+    assert!(
+        several.starts_with("next hop 198.18.7.9 is on several interfaces: say which with 'dev'")
+    );
+    assert_eq!(refusal("198.18.7.9", Some("eth1")), None);
+    let in_no_subnet = refusal("169.254.7.7", Some("eth1")).unwrap();
+    assert!(
+        in_no_subnet.starts_with("next hop 169.254.7.7 is in no subnet of eth1"),
+        "{in_no_subnet}"
+    );
+}
+
+#[test]
+fn ipv6_goes_nowhere_where_linux_has_none() {
+    let mut routing = routing();
+    let reachable = neighbour(ETH1, "2001:db8:2::2", NeighbourState::Reachable);
+    routing.apply([Event::Neighbour(reachable)]).unwrap();
+    add(&mut routing, route("2001:db8:9::/48", Some("2001:db8:2::2"), None)).unwrap();
+    let to = "2001:db8:9::1".parse().unwrap();
+    for (mtu, there) in [(1280, true), (1279, false)] {
+        routing.apply([Event::Link(Link { mtu, ..link(ETH1, "eth1") })]).unwrap();
+        assert_eq!(routing.table.lookup(to).unwrap().is_ok(), there, "{mtu}");
+    }
 }
 
 #[test]
