@@ -2,7 +2,7 @@
 //! one chooses where a frame arrives.
 
 use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity},
     unistd::Pid,
 };
 
@@ -12,6 +12,11 @@ const THIS_THREAD: Pid = Pid::from_raw(0);
 pub fn on<T>(cpu: usize, work: impl FnOnce() -> T) -> T {
     let _pinned = Pinned::to(cpu);
     work()
+}
+
+/// Does the work without leaving the CPU that this thread is on.
+pub fn stay<T>(work: impl FnOnce() -> T) -> T {
+    on(sched_getcpu().expect("a thread may ask where it is"), work)
 }
 
 /// Where this thread may run when it is no longer pinned.

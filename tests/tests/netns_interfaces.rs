@@ -95,7 +95,16 @@ fn a_removed_interface_is_let_go_of() {
         let end = End::new(router, "eth2", router_mac(2)).ifindex(Some(1099));
         connect(&end.address("198.18.3.1/24"), &End::new(c, "eth0", router_mac(3))).unwrap();
         assert_eq!(xdp(router, "eth2").unwrap(), None);
+        let c = "198.18.3.2 lladdr 02:00:00:00:03:02 dev eth2 nud permanent";
+        router.ip(&format!("neigh replace {c}")).unwrap();
         scene.crossing.check(100).unwrap();
+        // Not even with its neighbour known: commands are answered after what the kernel has said.
+        let route = scene.daemon.forwarder().json("route show 198.18.3.0/24").unwrap();
+        assert_eq!(
+            (&route[0]["state"], &route[0]["reason"]),
+            (&json!("unusable"), &json!("no_port"))
+        );
+        assert_eq!(scene.interface("eth2")["mac"], "");
         end_of(scene);
     }
 }

@@ -8,7 +8,6 @@ use std::{
         unix::fs::{DirBuilderExt, PermissionsExt, chown},
     },
     path::{Path, PathBuf},
-    process,
     sync::Arc,
     time::Duration,
 };

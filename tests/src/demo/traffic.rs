@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use forwarder_tests::{host::Host, wire::WINDOW};
+use forwarder_tests::{cpu, host::Host, wire::WINDOW};
 
 use crate::ping::Pinger;
 
@@ -44,10 +44,14 @@ pub(super) fn datagrams(from: &Host, to: &Host, address: IpAddr, count: u32) -> 
     let numbers: Vec<_> = (0..count).collect();
     let mut buffer = [0; 512];
     for window in numbers.chunks(WINDOW) {
-        for number in window {
-            buffer[..4].copy_from_slice(&number.to_be_bytes());
-            flows[*number as usize % FLOWS].send(&buffer)?;
-        }
+        // As a NIC would: a flow comes in on one CPU. If it changed over in the middle it could
+        // overtake its own frames that wait in a queue between two CPUs.
+        cpu::stay(|| {
+            window.iter().try_for_each(|number| {
+                buffer[..4].copy_from_slice(&number.to_be_bytes());
+                flows[*number as usize % FLOWS].send(&buffer).map(drop)
+            })
+        })?;
         for _ in window {
             let (length, source) =
                 sink.recv_from(&mut buffer).context("a datagram did not arrive")?;

@@ -19,7 +19,7 @@ const NO_OPERATIONS: [u8; 4] = [1; 4];
 const PADDING_OPTIONS: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 /// Reasons that a frame alone does not bring about, or that no lab can. Their tests are elsewhere.
-const NOT_BY_A_FRAME: [Reason; 10] = [
+const NOT_BY_A_FRAME: [Reason; 11] = [
     Reason::UnknownInterface,
     Reason::Punt,
     Reason::NeighbourPending,
@@ -30,6 +30,7 @@ const NOT_BY_A_FRAME: [Reason; 10] = [
     Reason::NoWorker,
     Reason::LeaseExpired,
     Reason::NoXmit,
+    Reason::NoIpv6,
 ];
 
 struct Row {

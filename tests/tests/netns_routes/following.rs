@@ -139,6 +139,26 @@ fn an_egress_that_changes_its_mtu() {
     }
 }
 
+/// Linux has no IPv6 there, and drops what comes in by it.
+#[test]
+fn an_interface_whose_mtu_is_too_small_for_ipv6() {
+    require!(skip::forwarder());
+    let layout = Lab::router().forwarding(false).static_neighbours();
+    let testbed = Testbed::with_routes(&layout, "").unwrap();
+    let [v4, v6] = frames(1);
+    for port in ["eth0", "eth1"] {
+        testbed.lab.router.ip(&format!("link set {port} mtu 1279")).unwrap();
+        wait_for_interface(&testbed, port, "mtu", &1279.into());
+        forwards(&testbed, &v4, 1);
+        passes(&testbed, &v6, Reason::NoIpv6);
+        testbed.lab.router.ip(&format!("link set {port} mtu 1500")).unwrap();
+        wait_for_interface(&testbed, port, "mtu", &1500.into());
+        if port == "eth0" {
+            forwards(&testbed, &v6, 1);
+        }
+    }
+}
+
 #[test]
 fn an_address_of_the_router_that_comes_and_goes() {
     require!(skip::forwarder());
