@@ -95,6 +95,11 @@ pub(super) async fn attach(
         port.mode = attached.mode;
         engine.facts.notes.extend(fallback_note(&attached, report));
     }
+    let is_generic = engine.ports.values().any(|port| port.mode == AttachedMode::Generic);
+    if is_generic && config.steering != Steering::Off {
+        let note = generic_steering_note(&engine.facts.kernel);
+        engine.facts.notes.extend(note);
+    }
     engine.follow_abilities().await;
     Ok(())
 }
@@ -152,4 +157,34 @@ pub(super) fn facts(
 
 fn kernel_release() -> String {
     uname().map_or_else(|_| "?".to_owned(), |name| name.release().to_string_lossy().into_owned())
+}
+
+/// Older kernels end a batch of steered frames after the first that the worker redirects
+/// (`cpu_map_bpf_prog_run_skb`); docs/kernels.md says where that was seen.
+fn generic_steering_note(kernel: &str) -> Option<String> {
+    const GOOD: (u32, u32) = (6, 18);
+    let mut numbers = kernel.split(['.', '-']).map_while(|number| number.parse().ok());
+    let version: (u32, u32) = (numbers.next()?, numbers.next()?);
+    (version < GOOD).then(|| {
+        format!(
+            "steering in generic mode leaves many frames to Linux on kernels up to 6.12 and maybe \
+             later ones (this is {kernel}): use --steer off, or interfaces that can do native mode"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_kernels_are_told_by_their_release() {
+        for release in ["6.1.0-57-cloud-amd64", "6.12.118+deb13-amd64", "6.17.3"] {
+            let note = generic_steering_note(release).unwrap();
+            assert!(note.contains(release), "{note}");
+        }
+        for release in ["6.18.44-fc-v782", "7.3.4", "6.18", "?", ""] {
+            assert_eq!(generic_steering_note(release), None, "{release}");
+        }
+    }
 }
