@@ -73,7 +73,9 @@ pub(crate) fn variable(host: &str) -> String {
 fn refuse_the_machine_itself(lab: &Lab) -> Result<()> {
     let ours = lab.router.namespace.inode()?;
     ensure!(ours != Namespace::current()?.inode()?, "the router has the machine's own network");
+    // Where bonding is loaded there is a file among the folders of the links.
     let seen: BTreeSet<_> = fs::read_dir("/sys/class/net")?
+        .filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir()))
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<Result<_>>()?;
     let expected = ["eth0", "eth1", "lo"].map(String::from).into();

@@ -9,12 +9,14 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use forwarder_tests::{cpu, host::Host, wire::WINDOW};
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 
 use crate::ping::Pinger;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const FLOWS: usize = 16;
 const PORT: u16 = 9000;
+const BUFFER: usize = 4 << 20;
 
 /// Pings, and gives back how many packets must have been forwarded for it.
 pub(super) fn pings(from: &Host, to: IpAddr, count: u16) -> Result<u64> {
@@ -30,6 +32,8 @@ pub(super) fn datagrams(from: &Host, to: &Host, address: IpAddr, count: u32) -> 
     let any = unspecified(address);
     let sink = to.run(|| UdpSocket::bind((address, PORT)))?;
     sink.set_read_timeout(Some(PATIENCE))?;
+    // Some kernels charge a page for every frame that comes by XDP.
+    setsockopt(&sink, RcvBufForce, &BUFFER)?;
     let flows = from.run(|| {
         let flow = |_| {
             let socket = UdpSocket::bind((any, 0))?;
