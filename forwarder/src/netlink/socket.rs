@@ -1,6 +1,6 @@
 //! A netlink socket: notifications one datagram at a time, or requests and their answers.
 
-use std::{future::poll_fn, io, os::fd::BorrowedFd};
+use std::{future::poll_fn, io, os::fd::BorrowedFd, time::Duration};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
@@ -11,12 +11,15 @@ use nix::{
     sys::socket::{setsockopt, sockopt},
 };
 
+use tokio::time::sleep;
+
 use super::wire::{Message, Request, messages, u32_at};
 
 /// More than the kernel puts into one datagram (32 KiB in a dump; one message in a notification).
 const DATAGRAM_MAX: usize = 256 << 10;
 /// How often a list is asked for that changes while the kernel writes it.
-const DUMP_ATTEMPTS_MAX: u32 = 16;
+const DUMP_ATTEMPTS_MAX: u32 = 32;
+const DUMP_PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) struct Socket {
     inner: TokioSocket,
@@ -101,9 +104,12 @@ impl Socket {
         request: Request,
         decode: impl Fn(&Message<'_>) -> Option<T>,
     ) -> io::Result<Vec<T>> {
-        for _ in 0..DUMP_ATTEMPTS_MAX {
+        for attempt in 1..=DUMP_ATTEMPTS_MAX {
             match self.exchange(request.clone(), NLM_F_DUMP, &decode).await {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Somebody is at work: the more often it happens, the longer.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    sleep(DUMP_PAUSE * attempt).await;
+                }
                 result => return result,
             }
         }
