@@ -10,7 +10,6 @@ use nix::{
     sched::{CloneFlags, setns},
     sys::socket::{setsockopt, sockopt},
 };
-
 use tokio::time::sleep;
 
 use super::wire::{Message, Request, messages, u32_at};
