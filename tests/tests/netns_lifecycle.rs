@@ -172,6 +172,10 @@ fn a_second_daemon_in_a_namespace_is_refused() {
                     status`, end it with `forwarder unload`";
         assert!(refused.stderr.contains(says), "{}", refused.stderr);
     }
+    // Nor does one that is looked for elsewhere lose anything by it.
+    let unload = second.call("unload").unwrap();
+    assert_eq!(unload.code(), 1, "{}", unload.stderr);
+    assert!(unload.stderr.contains("a forwarder is running in this network namespace"));
     assert_eq!(files(&second), NO_FILES);
     assert_eq!(xdp(&lab.router, "eth0").unwrap(), program);
     first.daemon.ok("status").unwrap();
