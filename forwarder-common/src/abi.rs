@@ -16,9 +16,11 @@ pub const COUNTER_SLOTS_MAX: u32 = INTERFACES_MAX + 1;
 /// Default capacities of the FIB; options of the daemon override them at load.
 pub const ROUTES4_MAX: u32 = 1 << 20;
 pub const ROUTES6_MAX: u32 = 1 << 18;
+/// Units of memory for nodes of the FIB (see [`crate::fib`]); a power of two, overridden likewise.
+pub const FIB_UNITS: u32 = 1 << 22;
 /// Local addresses a family, broadcast addresses included.
 pub const LOCALS_MAX: u32 = 1 << 14;
-/// Route ids: sets of next hops, not prefixes. 15 bits, as the compact FIB will hold them.
+/// Route ids: sets of next hops, not prefixes.
 pub const ROUTE_IDS_MAX: u32 = 1 << 15;
 pub const ADJACENCIES_MAX: u32 = 1 << 16;
 /// Steering buckets; a power of two.
@@ -31,8 +33,7 @@ pub mod name {
     pub const INGRESS: &str = "ingress";
     pub const WORKER: &str = "worker";
 
-    pub const FIB4: &str = "FIB4";
-    pub const FIB6: &str = "FIB6";
+    pub const FIB: &str = "FIB";
     pub const LOCALS4: &str = "LOCALS4";
     pub const ROUTES: &str = "ROUTES";
     pub const ADJACENCIES: &str = "ADJACENCIES";
@@ -48,6 +49,7 @@ pub mod name {
     /// Load-time constants.
     pub const STEER: &str = "STEER";
     pub const COUNT_ROUTES: &str = "COUNT_ROUTES";
+    pub const FIB_UNITS_MASK: &str = "FIB_UNITS_MASK";
 }
 
 /// Names a set of next hops: what a prefix maps to, and the index into `ROUTES`.
@@ -56,8 +58,10 @@ pub type RouteId = u32;
 pub const ROUTE_PUNT: RouteId = 0;
 /// A prefix of the local table.
 pub const ROUTE_LOCAL: RouteId = 1;
+/// No prefix at all.
+pub const ROUTE_NONE: RouteId = 2;
 /// The first id for sets of next hops.
-pub const ROUTE_IDS_FIRST: RouteId = 2;
+pub const ROUTE_IDS_FIRST: RouteId = 3;
 
 /// The index of no adjacency.
 pub const ADJACENCY_NONE: u32 = 0;
@@ -152,6 +156,8 @@ const _: () = {
     // The kernel's limit for an element of a per-CPU array.
     assert!(size_of::<InterfaceCounters>() <= 32 << 10);
     assert!(STEERING_BUCKETS.is_power_of_two());
+    assert!(FIB_UNITS.is_power_of_two());
+    assert!(ROUTE_IDS_MAX <= 1 << 16, "the FIB keeps route ids in 16 bits");
 };
 
 #[cfg(feature = "user")]

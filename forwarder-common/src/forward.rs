@@ -67,7 +67,7 @@ fn walk<N: Network>(
     let network = packet.header::<N>(NETWORK_AT).ok_or(Reason::Truncated)?;
     let len = network.check(packet.len() - NETWORK_AT)?;
     network.check_addresses()?;
-    let route = network.lookup(tables).ok_or(Reason::NoRoute)?;
+    let route = network.lookup(tables);
     let adjacency = resolve(tables, route)?;
     if network.has_own_source(tables) {
         return Err(Reason::OwnSource);

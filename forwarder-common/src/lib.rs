@@ -18,6 +18,7 @@
 extern crate std;
 
 pub mod abi;
+pub mod fib;
 pub mod forward;
 pub mod lookup;
 pub mod network;

@@ -6,9 +6,9 @@ use crate::{
 };
 
 pub trait Tables {
-    /// The longest prefix that holds this destination.
-    fn route4(&self, destination: [u8; 4]) -> Option<RouteId>;
-    fn route6(&self, destination: [u8; 16]) -> Option<RouteId>;
+    /// The route of the longest prefix that holds this destination; `ROUTE_NONE` where none does.
+    fn route4(&self, destination: [u8; 4]) -> RouteId;
+    fn route6(&self, destination: [u8; 16]) -> RouteId;
 
     /// Whether this is an address, or a broadcast address, of this host.
     fn is_local4(&self, address: [u8; 4]) -> bool;

@@ -18,7 +18,7 @@ pub trait Network: Header {
     /// Refuses addresses that Linux does not forward from or to, or treats in a way of its own.
     fn check_addresses(&self) -> Result<(), Reason>;
 
-    fn lookup(&self, tables: &impl Tables) -> Option<RouteId>;
+    fn lookup(&self, tables: &impl Tables) -> RouteId;
 
     /// Whether the source is an address of this host, which Linux drops (IPv4 alone).
     fn has_own_source(&self, tables: &impl Tables) -> bool;
@@ -75,7 +75,7 @@ impl Network for Ipv4 {
     }
 
     #[inline(always)]
-    fn lookup(&self, tables: &impl Tables) -> Option<RouteId> {
+    fn lookup(&self, tables: &impl Tables) -> RouteId {
         tables.route4(self.destination)
     }
 
@@ -186,7 +186,7 @@ impl Network for Ipv6 {
     }
 
     #[inline(always)]
-    fn lookup(&self, tables: &impl Tables) -> Option<RouteId> {
+    fn lookup(&self, tables: &impl Tables) -> RouteId {
         tables.route6(self.destination)
     }
 

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, vec, vec::Vec};
 
 use crate::{
-    abi::{Adjacency, RouteId, RouteWord},
+    abi::{Adjacency, ROUTE_NONE, RouteId, RouteWord},
     lookup::{Steering, Tables},
 };
 
@@ -23,11 +23,11 @@ pub struct NaiveTables {
 }
 
 impl Tables for NaiveTables {
-    fn route4(&self, destination: [u8; 4]) -> Option<RouteId> {
+    fn route4(&self, destination: [u8; 4]) -> RouteId {
         longest(&self.routes4, destination)
     }
 
-    fn route6(&self, destination: [u8; 16]) -> Option<RouteId> {
+    fn route6(&self, destination: [u8; 16]) -> RouteId {
         longest(&self.routes6, destination)
     }
 
@@ -55,9 +55,9 @@ impl Tables for NaiveTables {
 fn longest<const N: usize>(
     routes: &BTreeMap<([u8; N], u8), RouteId>,
     destination: [u8; N],
-) -> Option<RouteId> {
+) -> RouteId {
     let matching = routes.iter().filter(|((at, len), _)| in_prefix(destination, *at, *len));
-    matching.max_by_key(|((_, len), _)| *len).map(|(_, route)| *route)
+    matching.max_by_key(|((_, len), _)| *len).map_or(ROUTE_NONE, |(_, route)| *route)
 }
 
 fn in_prefix<const N: usize>(address: [u8; N], prefix: [u8; N], len: u8) -> bool {

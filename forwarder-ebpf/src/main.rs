@@ -3,6 +3,7 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 
 mod account;
+mod fib_memory;
 mod maps;
 mod trace;
 

@@ -1,23 +1,27 @@
 //! Every map and load-time constant, and nothing else that is global.
 
 use aya_ebpf::{
+    bindings::BPF_F_MMAPABLE,
     helpers::{bpf_get_smp_processor_id, generated::bpf_ktime_get_coarse_ns},
     macros::map,
     maps::{Array, CpuMap, DevMapHash, HashMap, LpmTrie, PerCpuArray, lpm_trie::Key},
 };
 use forwarder_common::{
     abi::{
-        ADJACENCIES_MAX, Adjacency, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, INTERFACES_MAX,
-        Interface, InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, ROUTES4_MAX, ROUTES6_MAX, RouteId,
-        RouteWord, STEERING_BUCKETS,
+        ADJACENCIES_MAX, Adjacency, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, FIB_UNITS,
+        INTERFACES_MAX, Interface, InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, ROUTE_PUNT,
+        RouteId, RouteWord, STEERING_BUCKETS,
     },
+    fib,
     lookup::{Steering, Tables},
 };
 
+use crate::fib_memory::FibMemory;
+
+/// The compact FIB: one element, as large as the loader says. The daemon writes it where it is.
 #[map]
-static FIB4: LpmTrie<[u8; 4], RouteId> = LpmTrie::with_max_entries(ROUTES4_MAX, 0);
-#[map]
-static FIB6: LpmTrie<[u8; 16], RouteId> = LpmTrie::with_max_entries(ROUTES6_MAX, 0);
+static FIB: Array<[u64; (fib::words(FIB_UNITS) / fib::UNIT) as usize]> =
+    Array::with_max_entries(1, BPF_F_MMAPABLE);
 /// The IPv4 local table, for sources. What a prefix maps to says nothing.
 #[map]
 static LOCALS4: LpmTrie<[u8; 4], u32> = LpmTrie::with_max_entries(LOCALS_MAX, 0);
@@ -55,6 +59,10 @@ static STEER: u32 = 0;
 #[unsafe(no_mangle)]
 static COUNT_ROUTES: u32 = 0;
 
+/// Units of the FIB, less one; they are a power of two.
+#[unsafe(no_mangle)]
+static FIB_UNITS_MASK: u32 = FIB_UNITS - 1;
+
 #[inline(always)]
 pub(crate) fn steers() -> bool {
     // SAFETY: a static; volatile, since the value is set between compilation and load.
@@ -79,13 +87,13 @@ pub(crate) struct Maps;
 
 impl Tables for Maps {
     #[inline(always)]
-    fn route4(&self, destination: [u8; 4]) -> Option<RouteId> {
-        FIB4.get(Key::new(32, destination)).copied()
+    fn route4(&self, destination: [u8; 4]) -> RouteId {
+        fib_memory().map_or(ROUTE_PUNT, |memory| fib::lookup4(&memory, destination))
     }
 
     #[inline(always)]
-    fn route6(&self, destination: [u8; 16]) -> Option<RouteId> {
-        FIB6.get(Key::new(128, destination)).copied()
+    fn route6(&self, destination: [u8; 16]) -> RouteId {
+        fib_memory().map_or(ROUTE_PUNT, |memory| fib::lookup6(&memory, destination))
     }
 
     #[inline(always)]
@@ -132,4 +140,11 @@ impl Steering for Workers {
     fn steer(&self, cpu: u32) -> bool {
         CPUS.redirect(cpu, 0).is_ok()
     }
+}
+
+#[inline(always)]
+fn fib_memory() -> Option<FibMemory> {
+    // SAFETY: as in `steers`.
+    let mask = unsafe { core::ptr::read_volatile(&raw const FIB_UNITS_MASK) };
+    FIB.get_ptr(0).map(|start| FibMemory::new(start.cast(), mask))
 }

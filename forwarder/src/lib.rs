@@ -13,6 +13,7 @@ pub mod control;
 pub mod daemon;
 pub mod dataplane;
 pub mod engine;
+pub mod fib;
 pub mod ids;
 pub mod metrics;
 pub mod netlink;

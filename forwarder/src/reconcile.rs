@@ -11,7 +11,7 @@ use std::{
 use forwarder_common::{
     abi::{
         ADJACENCIES_MAX, ADJACENCY_NONE, Adjacency, ROUTE_IDS_FIRST, ROUTE_IDS_MAX, ROUTE_LOCAL,
-        ROUTE_PUNT, RouteId, RouteWord,
+        ROUTE_NONE, ROUTE_PUNT, RouteId, RouteWord,
     },
     verdict::Reason,
 };
@@ -109,10 +109,11 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Nothing but the two routes that every table has.
+    /// Nothing but the three routes that every table has.
     pub fn new(table: &mut impl Table) -> Result<Self, TableError> {
         table.set_word(ROUTE_PUNT, RouteWord::unusable(Reason::Punt))?;
         table.set_word(ROUTE_LOCAL, RouteWord::unusable(Reason::Local))?;
+        table.set_word(ROUTE_NONE, RouteWord::unusable(Reason::NoRoute))?;
         Ok(Self {
             prefixes: BTreeMap::new(),
             hops: HashMap::new(),

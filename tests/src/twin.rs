@@ -1,7 +1,7 @@
 //! The program in the kernel and the library on the host, with the same tables: BPF_PROG_RUN must
 //! give what the library gives. Needs CAP_BPF and CAP_NET_ADMIN.
 
-use std::{ops::Range, thread};
+use std::{net::IpAddr, ops::Range, thread};
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -12,10 +12,15 @@ use aya::{
     programs::{TestRun as _, TestRunOptions, Xdp},
     util::nr_cpus,
 };
+use forwarder::{
+    dataplane::{Memory, fib_memory},
+    fib::Fib,
+    prefix::Prefix,
+};
 use forwarder_common::{
     abi::{
-        ADJACENCY_FRAGS, Adjacency, Interface, InterfaceCounters, ROUTE_LOCAL, ROUTE_PUNT, RouteId,
-        RouteWord, name,
+        ADJACENCY_FRAGS, Adjacency, FIB_UNITS, Interface, InterfaceCounters, ROUTE_IDS_FIRST,
+        ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteId, RouteWord, name,
     },
     forward::{Ingress, forward},
     lookup::Unsteered,
@@ -23,6 +28,7 @@ use forwarder_common::{
     testing::{NaiveTables, Random, random_frame},
     verdict::{Reason, SLOT_REDIRECTED, SLOT_RX, Verdict},
 };
+use ipnet::IpNet;
 use nix::sched::{CloneFlags, unshare};
 
 use crate::object;
@@ -69,7 +75,12 @@ pub fn loader() -> EbpfLoader<'static> {
 /// The library's tables and the kernel's maps, filled alike.
 pub struct Twin {
     tables: NaiveTables,
+    fib: Fib<Memory>,
     ebpf: Ebpf,
+}
+
+fn of(address: IpAddr, len: u8) -> Prefix {
+    Prefix::new(IpNet::new(address, len).unwrap()).unwrap()
 }
 
 impl Twin {
@@ -78,7 +89,8 @@ impl Twin {
         let mut ebpf = loader().load(&object()).unwrap();
         let program: &mut Xdp = ebpf.program_mut(name::INGRESS).unwrap().try_into().unwrap();
         program.load().unwrap();
-        let mut twin = Self { tables: NaiveTables::default(), ebpf };
+        let fib = Fib::new(fib_memory(&mut ebpf, FIB_UNITS).unwrap());
+        let mut twin = Self { tables: NaiveTables::default(), fib, ebpf };
 
         let interface = Interface { slot: SLOT, mac: MAC, flags: 0 };
         let mut interfaces: HashMap<_, u32, Interface> = twin.map(name::INTERFACES);
@@ -88,6 +100,7 @@ impl Twin {
 
         twin.word(ROUTE_PUNT, RouteWord::unusable(Reason::Punt));
         twin.word(ROUTE_LOCAL, RouteWord::unusable(Reason::Local));
+        twin.word(ROUTE_NONE, RouteWord::unusable(Reason::NoRoute));
         twin.add_routes();
         twin
     }
@@ -108,15 +121,16 @@ impl Twin {
         for port in [1001, 70, INGRESS] {
             self.port(port);
         }
-        for (route, adjacency) in [(2, 1), (3, 2), (4, 3), (5, 4)] {
+        let first = ROUTE_IDS_FIRST;
+        for (route, adjacency) in (first..).zip(1..=4) {
             self.word(route, RouteWord::via(adjacency));
         }
-        self.word(6, RouteWord::unusable(Reason::NeighbourPending));
-        for (subnet, route) in [(2, 2), (3, 3), (4, 4), (5, 5), (6, 6)] {
+        self.word(first + 4, RouteWord::unusable(Reason::NeighbourPending));
+        for (subnet, route) in (2..=6).zip(first..) {
             self.route4([198, 18, subnet, 0], 24, route);
             self.route6(to6(subnet, 0), 48, route);
         }
-        self.route4([198, 18, 3, 128], 25, 2);
+        self.route4([198, 18, 3, 128], 25, first);
         self.route4([198, 18, 1, 1], 32, ROUTE_LOCAL);
         self.route6(to6(1, 1), 128, ROUTE_LOCAL);
         self.local4([198, 18, 1, 1], 32);
@@ -150,14 +164,12 @@ impl Twin {
     }
 
     fn route4(&mut self, prefix: [u8; 4], len: u8, route: RouteId) {
-        let mut fib: LpmTrie<_, [u8; 4], RouteId> = self.map(name::FIB4);
-        fib.insert(&Key::new(len.into(), prefix), route, 0).unwrap();
+        self.fib.apply(&[(of(prefix.into(), len), Some(route))], &mut || false).unwrap();
         self.tables.routes4.insert((prefix, len), route);
     }
 
     fn route6(&mut self, prefix: [u8; 16], len: u8, route: RouteId) {
-        let mut fib: LpmTrie<_, [u8; 16], RouteId> = self.map(name::FIB6);
-        fib.insert(&Key::new(len.into(), prefix), route, 0).unwrap();
+        self.fib.apply(&[(of(prefix.into(), len), Some(route))], &mut || false).unwrap();
         self.tables.routes6.insert((prefix, len), route);
     }
 

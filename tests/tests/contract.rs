@@ -4,10 +4,13 @@ use std::{env, fs};
 
 use aya::{EbpfLoader, programs::Xdp, util::nr_cpus};
 use aya_obj::Object;
-use forwarder_common::abi::{
-    ADJACENCIES_MAX, Adjacency, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, INTERFACES_MAX, Interface,
-    InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, ROUTES4_MAX, ROUTES6_MAX, RouteWord,
-    STEERING_BUCKETS, name,
+use forwarder_common::{
+    abi::{
+        ADJACENCIES_MAX, Adjacency, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, FIB_UNITS,
+        INTERFACES_MAX, Interface, InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, RouteWord,
+        STEERING_BUCKETS, name,
+    },
+    fib,
 };
 use forwarder_tests::{netns::Namespace, object, require, skip};
 
@@ -20,8 +23,7 @@ fn maps_have_the_shared_shape() {
     let object = Object::parse(&elf).unwrap();
     let size = |bytes: usize| u32::try_from(bytes).unwrap();
     let shapes = [
-        (name::FIB4, 8, 4, ROUTES4_MAX),
-        (name::FIB6, 20, 4, ROUTES6_MAX),
+        (name::FIB, 4, fib::words(FIB_UNITS) * 4, 1),
         (name::LOCALS4, 8, 4, LOCALS_MAX),
         (name::ROUTES, 4, size(size_of::<RouteWord>()), ROUTE_IDS_MAX),
         (name::ADJACENCIES, 4, size(size_of::<Adjacency>()), ADJACENCIES_MAX),

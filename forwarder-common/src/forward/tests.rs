@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    abi::{ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_PUNT, RouteWord},
+    abi::{ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteWord},
     lookup::Unsteered,
     testing::{NaiveTables, Random, SteerTo, checksum, finish_ipv4, ipv4, ipv6, random_frame},
 };
@@ -28,6 +28,7 @@ fn tables() -> NaiveTables {
     let words = [
         (ROUTE_PUNT, RouteWord::unusable(Reason::Punt)),
         (ROUTE_LOCAL, RouteWord::unusable(Reason::Local)),
+        (ROUTE_NONE, RouteWord::unusable(Reason::NoRoute)),
         (2, RouteWord::via(1)),
         (3, RouteWord::via(2)),
         (4, RouteWord::via(3)),

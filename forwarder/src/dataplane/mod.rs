@@ -2,6 +2,7 @@
 
 mod attach;
 mod counters;
+mod memory;
 mod object;
 mod pins;
 mod remains;
@@ -15,10 +16,11 @@ use aya::Ebpf;
 use forwarder_common::abi::Interface;
 
 pub use attach::{AttachError, Attached, AttachedMode};
+pub use memory::Memory;
 pub use object::{LoadError, Options};
 pub use pins::{Leftovers, Pins};
 pub use remains::Remains;
-pub use tables::Tables;
+pub use tables::{Tables, fib_memory};
 
 use self::{attach::Links, counters::Counters, tables::Devices};
 use crate::{
@@ -39,7 +41,7 @@ impl Dataplane {
     /// Loads the programs and fills the maps that are there from the start. Nothing is attached.
     pub fn load(object: &[u8], options: &Options) -> Result<(Self, Tables), LoadError> {
         let mut ebpf = object::load(object, options)?;
-        let mut tables = Tables::take(&mut ebpf, options.grace)?;
+        let mut tables = Tables::take(&mut ebpf, options.fib_units(), options.grace)?;
         let mut devices = Devices::take(&mut ebpf)?;
         if let Steering::Cpus(cpus) = &options.steering {
             let worker = object::worker(&mut ebpf)?;

@@ -7,12 +7,24 @@ use aya::{
     maps::MapError,
     programs::{ProgramError, ProgramFd, Xdp},
 };
-use forwarder_common::abi::{LOCALS_MAX, name};
+use forwarder_common::{
+    abi::{self, name},
+    fib,
+};
+use object::{
+    Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, read::elf::ElfFile64,
+};
 
 use crate::config::Steering;
 
-/// Neighbours in connected prefixes that have FIB entries of their own.
-const HOSTS_MAX: u32 = 1 << 16;
+/// Bytes of the FIB for each route that there may be: twice what a table of a full Internet takes,
+/// so that a table can be built beside the one it is to replace.
+const FIB_BYTES4: u64 = 8;
+const FIB_BYTES6: u64 = 56;
+/// For tables that are small, but scattered: a lone host takes 60 bytes in IPv4, 650 in IPv6.
+const FIB_BYTES_MIN: u64 = 4 << 20;
+/// What one element of a map may have, and the verifier believes (BPF_MAX_VAR_OFF).
+const FIB_BYTES_MAX: u64 = 1 << 28;
 
 /// What is decided at load, for as long as the programs live.
 #[derive(Clone, Debug)]
@@ -28,6 +40,16 @@ pub struct Options {
     pub cpus_possible: u32,
     /// How long forwarding goes on after the last sign of life.
     pub grace: Duration,
+}
+
+impl Options {
+    /// Units of memory for the nodes of the FIB: a power of two.
+    pub(super) fn fib_units(&self) -> u32 {
+        let routes =
+            u64::from(self.routes4_max) * FIB_BYTES4 + u64::from(self.routes6_max) * FIB_BYTES6;
+        let bytes = routes.next_power_of_two().clamp(FIB_BYTES_MIN, FIB_BYTES_MAX);
+        u32::try_from(bytes / u64::from(fib::UNIT * 4)).unwrap_or(abi::FIB_UNITS)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,21 +71,36 @@ pub enum LoadError {
 pub(super) fn load(object: &[u8], options: &Options) -> Result<Ebpf, LoadError> {
     let steer = u32::from(options.steering != Steering::Off);
     let count_routes = u32::from(options.count_routes);
-    // Beside the routes there are local addresses and neighbours, which nobody counts for a user.
-    let fib = |routes: u32| routes.saturating_add(LOCALS_MAX + HOSTS_MAX);
+    let units = options.fib_units();
+    let object = with_value_size(object, name::FIB, fib::words(units) * 4)?;
     let mut ebpf = EbpfLoader::new()
-        .map_max_entries(name::FIB4, fib(options.routes4_max))
-        .map_max_entries(name::FIB6, fib(options.routes6_max))
         .map_max_entries(name::CPUS, options.cpus_possible)
         .override_global(name::STEER, &steer, true)
         .override_global(name::COUNT_ROUTES, &count_routes, true)
-        .load(object)?;
+        .override_global(name::FIB_UNITS_MASK, &(units - 1), true)
+        .load(&object)?;
     // The worker too where nobody is steered: what is refused is to be seen at the first start.
     for name in [name::INGRESS, name::WORKER] {
         let program = program(&mut ebpf, name)?;
         program.load().map_err(|error| LoadError::Program { name, error })?;
     }
     Ok(ebpf)
+}
+
+/// The object with another size of a map's elements: aya lets only their number be chosen.
+///
+/// Maps are described in the object as `struct bpf_map_def`: five words, the third is the size.
+fn with_value_size(object: &[u8], map: &'static str, bytes: u32) -> Result<Vec<u8>, LoadError> {
+    let missing = || LoadError::Missing(map);
+    let elf = ElfFile64::<Endianness>::parse(object).map_err(|_| missing())?;
+    let symbol = elf.symbols().find(|symbol| symbol.name() == Ok(map)).ok_or_else(missing)?;
+    let section = symbol.section_index().ok_or_else(missing)?;
+    let section = elf.section_by_index(section).map_err(|_| missing())?;
+    let (start, _) = section.file_range().ok_or_else(missing)?;
+    let at = usize::try_from(start + symbol.address() + 8).map_err(|_| missing())?;
+    let mut object = object.to_vec();
+    object.get_mut(at..at + 4).ok_or_else(missing)?.copy_from_slice(&bytes.to_ne_bytes());
+    Ok(object)
 }
 
 /// The program that is attached to interfaces; `load` has seen that it is there.

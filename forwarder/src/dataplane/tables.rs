@@ -10,16 +10,18 @@ use aya::{
     },
     programs::ProgramFd,
 };
-use forwarder_common::abi::{Adjacency, Interface, RouteId, RouteWord, STEERING_BUCKETS, name};
+use forwarder_common::{
+    abi::{Adjacency, Interface, RouteId, RouteWord, STEERING_BUCKETS, name},
+    fib,
+};
 use nix::time::{ClockId, clock_gettime};
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::LoadError;
-use crate::{prefix::Prefix, reconcile::Table};
+use super::{LoadError, memory::Memory};
+use crate::{fib::Fib, prefix::Prefix, reconcile::Table};
 
 pub struct Tables {
-    fib4: LpmTrie<MapData, [u8; 4], RouteId>,
-    fib6: LpmTrie<MapData, [u8; 16], RouteId>,
+    fib: Fib<Memory>,
     locals4: LpmTrie<MapData, [u8; 4], u32>,
     routes: PerCpuArray<MapData, RouteWord>,
     adjacencies: Array<MapData, Adjacency>,
@@ -50,12 +52,15 @@ where
 }
 
 impl Tables {
-    pub(super) fn take(ebpf: &mut Ebpf, grace: Duration) -> Result<Self, LoadError> {
+    pub(super) fn take(
+        ebpf: &mut Ebpf,
+        fib_units: u32,
+        grace: Duration,
+    ) -> Result<Self, LoadError> {
         Ok(Self {
             grace,
             ended: false,
-            fib4: take(ebpf, name::FIB4)?,
-            fib6: take(ebpf, name::FIB6)?,
+            fib: Fib::new(fib_memory(ebpf, fib_units)?),
             locals4: take(ebpf, name::LOCALS4)?,
             routes: take(ebpf, name::ROUTES)?,
             adjacencies: take(ebpf, name::ADJACENCIES)?,
@@ -86,6 +91,10 @@ impl Tables {
         self.set_lease(0)
     }
 
+    fn change(&mut self, prefix: Prefix, route: Option<RouteId>) -> io::Result<()> {
+        self.fib.apply(&[(prefix, route)], &mut grace).map_err(io::Error::other)
+    }
+
     /// In nanoseconds of `CLOCK_MONOTONIC`, which the programs read.
     fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
         self.lease.set(0, until_ns, 0).map_err(into_io)
@@ -94,23 +103,11 @@ impl Tables {
 
 impl Table for Tables {
     fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
-        match prefix.address() {
-            IpAddr::V4(at) => {
-                self.fib4.insert(&Key::new(prefix.len().into(), at.octets()), route, 0)
-            }
-            IpAddr::V6(at) => {
-                self.fib6.insert(&Key::new(prefix.len().into(), at.octets()), route, 0)
-            }
-        }
-        .map_err(into_io)
+        self.change(prefix, Some(route))
     }
 
     fn remove(&mut self, prefix: Prefix) -> io::Result<()> {
-        match prefix.address() {
-            IpAddr::V4(at) => self.fib4.remove(&Key::new(prefix.len().into(), at.octets())),
-            IpAddr::V6(at) => self.fib6.remove(&Key::new(prefix.len().into(), at.octets())),
-        }
-        .map_err(into_io)
+        self.change(prefix, None)
     }
 
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
@@ -129,9 +126,8 @@ impl Table for Tables {
         self.adjacencies.set(index, adjacency, 0).map_err(into_io)
     }
 
-    /// RCU covers NAPI polls and the kernel threads of the CPU map.
     fn grace(&mut self) -> bool {
-        membarrier(MembarrierCommand::Global).is_ok()
+        grace()
     }
 
     /// A failure shows at the next tick.
@@ -197,6 +193,19 @@ impl Devices {
     pub(super) fn cpu_map_id(&self) -> u32 {
         self.cpus_id
     }
+}
+
+/// The memory of the FIB, with so many units for nodes, out of a loaded object.
+pub fn fib_memory(ebpf: &mut Ebpf, units: u32) -> Result<Memory, LoadError> {
+    let Some(Map::Array(map)) = ebpf.take_map(name::FIB) else {
+        return Err(LoadError::Missing(name::FIB));
+    };
+    Ok(Memory::of(&map, fib::words(units) as usize)?)
+}
+
+/// RCU covers NAPI polls and the kernel threads of the CPU map.
+fn grace() -> bool {
+    membarrier(MembarrierCommand::Global).is_ok()
 }
 
 fn monotonic() -> Duration {

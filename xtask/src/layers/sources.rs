@@ -13,7 +13,7 @@ struct Rule {
     words: &'static [&'static str],
 }
 
-const RULES: [Rule; 3] = [
+const RULES: [Rule; 4] = [
     Rule {
         within: "forwarder/src/",
         only: &["forwarder/src/dataplane/"],
@@ -35,6 +35,11 @@ const RULES: [Rule; 3] = [
     Rule {
         within: "forwarder-common/src/",
         only: &["forwarder-common/src/packet.rs", "forwarder-common/src/abi.rs"],
+        words: &["unsafe"],
+    },
+    Rule {
+        within: "forwarder/src/",
+        only: &["forwarder/src/dataplane/memory.rs"],
         words: &["unsafe"],
     },
 ];
@@ -154,6 +159,11 @@ mod tests {
             "forwarder-common/src/wire.rs:1: names `unsafe`, which only \
              forwarder-common/src/packet.rs and forwarder-common/src/abi.rs may"
         );
+        assert_eq!(
+            fault("forwarder/src/dataplane/tables.rs", "let x = unsafe { *p };").unwrap(),
+            "forwarder/src/dataplane/tables.rs:1: names `unsafe`, which only \
+             forwarder/src/dataplane/memory.rs may"
+        );
         for text in ["let x: ::aya::Ebpf;", "use aya_obj as object;", "pub use aya;"] {
             assert!(fault("forwarder/src/engine.rs", text).is_some(), "{text}");
         }
@@ -166,6 +176,7 @@ mod tests {
         assert_eq!(fault("forwarder/src/preflight/nic.rs", "use ethtool::x;"), None);
         assert_eq!(fault("forwarder-common/src/packet.rs", "unsafe fn a() {}"), None);
         assert_eq!(fault("forwarder-common/src/abi.rs", "unsafe impl Pod for X {}"), None);
+        assert_eq!(fault("forwarder/src/dataplane/memory.rs", "unsafe { *p }"), None);
     }
 
     #[test]

@@ -1,0 +1,251 @@
+//! Writes the compact FIB, whose form [`forwarder_common::fib`] has: prefixes in, words out.
+//!
+//! The tries know every prefix, and where in memory its node lies. A batch of changes is staged
+//! whole, then published; blocks that are not pointed to any more wait for a grace period.
+
+mod key;
+mod pool;
+pub mod reader;
+mod stage;
+mod trie;
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, fence};
+
+use forwarder_common::{
+    abi::{ROUTE_PUNT, RouteId},
+    fib::{ACTIVE_AT, LEAF, NODE_HEADER, NODES_AT, SLACK, UNIT, words},
+};
+
+use self::{
+    key::{Key, Root},
+    pool::{Pool, QUARANTINE_MAX},
+    stage::{Stage, leaf},
+    trie::{Id, NONE, Trie},
+};
+use crate::prefix::{Family, Prefix};
+
+/// The memory has no room for the nodes of a change. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the memory of the FIB is full")]
+pub struct FibFull;
+
+/// What a prefix is to lead to; `None`: it is to be gone.
+pub type Change = (Prefix, Option<RouteId>);
+
+/// Returns when every reader that was on its way has left; `false` where it cannot know.
+pub type Grace<'a> = &'a mut dyn FnMut() -> bool;
+
+/// How much of the memory is in use, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// By nodes, and by those that wait for a grace period.
+    pub used: u64,
+    /// Of all nodes that there may be.
+    pub size: u64,
+}
+
+/// The first units are a node whose every value is a punt: where a zeroed word leads.
+const RESERVED: u32 = (NODE_HEADER + 1).div_ceil(UNIT);
+
+#[derive(Debug)]
+pub struct Fib<M> {
+    memory: M,
+    pool: Pool,
+    units: u32,
+    /// Which root counts: 0 or 1.
+    active: u32,
+    /// A reader may still stand in the other one.
+    other_is_busy: bool,
+    tries: [Trie; 2],
+    stages: [Stage; 2],
+}
+
+impl<M: AsRef<[AtomicU32]>> Fib<M> {
+    /// An empty FIB in memory for [`words`] of some units. Nobody may read it yet.
+    ///
+    /// # Panics
+    ///
+    /// If the memory is too small to hold one node.
+    pub fn new(memory: M) -> Self {
+        let units = memory.as_ref().len() - (NODES_AT + SLACK) as usize;
+        let units = u32::try_from(units).expect("references have 31 bits") / UNIT;
+        assert!(units > RESERVED, "memory for {units} units");
+        let fib = Self {
+            pool: Pool::new(RESERVED, units),
+            memory,
+            units,
+            active: 0,
+            other_is_busy: false,
+            tries: new_tries(),
+            stages: Default::default(),
+        };
+        let words = fib.memory.as_ref();
+        let punt = NODES_AT + NODE_HEADER;
+        words[punt as usize].store(LEAF | ROUTE_PUNT, Relaxed);
+        fib.clear_root(0);
+        words[ACTIVE_AT as usize].store(0, Release);
+        fib
+    }
+
+    /// What is written for this very prefix.
+    pub fn route(&self, prefix: Prefix) -> Option<RouteId> {
+        self.trie(prefix.family()).get(Key::of(prefix)).map(RouteId::from)
+    }
+
+    /// Every prefix, in no order.
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        let mut prefixes = Vec::new();
+        for trie in &self.tries {
+            trie.for_each(&mut |key, _| prefixes.extend(key.prefix(trie.root.0)));
+        }
+        prefixes
+    }
+
+    /// Prefixes of a family.
+    pub fn count(&self, family: Family) -> u64 {
+        self.trie(family).len()
+    }
+
+    pub fn usage(&self) -> Usage {
+        let bytes = u64::from(UNIT) * 4;
+        Usage { used: self.pool.used() * bytes, size: u64::from(self.units - RESERVED) * bytes }
+    }
+
+    /// Makes all of these changes, or none. Of several of one prefix, the last counts.
+    pub fn apply(&mut self, changes: &[Change], grace: Grace<'_>) -> Result<(), FibFull> {
+        if self.pool.quarantined() > QUARANTINE_MAX {
+            self.reclaim(grace);
+        }
+        let result = self.try_apply(changes);
+        if result.is_err() && self.pool.quarantined() > 0 && self.reclaim(grace) {
+            return self.try_apply(changes);
+        }
+        result
+    }
+
+    /// Makes these prefixes all that there is, for every packet at one instant, or changes nothing.
+    pub fn replace(
+        &mut self,
+        prefixes: impl IntoIterator<Item = (Prefix, RouteId)>,
+        grace: Grace<'_>,
+    ) -> Result<(), FibFull> {
+        if self.pool.quarantined() > 0 || self.other_is_busy {
+            let is_quiet = self.reclaim(grace);
+            if self.other_is_busy && !is_quiet {
+                return Err(FibFull);
+            }
+        }
+        let mut tries = new_tries();
+        for (prefix, route) in prefixes {
+            tries[index(prefix.family())].set(Key::of(prefix), Some(id(route)));
+        }
+        let other = 1 - self.active;
+        let reserve = self.pool.reserve();
+        self.clear_root(other);
+        let mut stages: [Stage; 2] = Default::default();
+        for at in 0..2 {
+            let words = self.memory.as_ref();
+            let written = stages[at].write(&mut tries[at], other, words, &mut self.pool, reserve);
+            if written.is_err() {
+                for (stage, trie) in stages.iter_mut().zip(&mut tries) {
+                    stage.roll_back(trie, &mut self.pool);
+                }
+                return Err(FibFull);
+            }
+        }
+        for (stage, trie) in stages.iter_mut().zip(&mut tries) {
+            stage.publish(self.memory.as_ref());
+            stage.commit(trie, &mut self.pool);
+        }
+        self.memory.as_ref()[ACTIVE_AT as usize].store(other, Release);
+        self.active = other;
+        self.other_is_busy = true;
+        for trie in std::mem::replace(&mut self.tries, tries) {
+            trie.for_each_block(|block| self.pool.quarantine(block));
+        }
+        self.reclaim(grace);
+        Ok(())
+    }
+
+    fn try_apply(&mut self, changes: &[Change]) -> Result<(), FibFull> {
+        let adds = changes.iter().any(|(_, route)| route.is_some());
+        let reserve = if adds { self.pool.reserve() } else { 0 };
+        let mut undo = Vec::with_capacity(changes.len());
+        for (prefix, route) in changes {
+            let before = self.set(*prefix, route.map(id));
+            undo.push((*prefix, before));
+        }
+        for (stage, trie) in self.stages.iter_mut().zip(&mut self.tries) {
+            let words = self.memory.as_ref();
+            if stage.write(trie, self.active, words, &mut self.pool, reserve).is_err() {
+                self.roll_back(undo);
+                return Err(FibFull);
+            }
+        }
+        // Whoever sees a store below also sees the nodes that it points to.
+        fence(Release);
+        for (stage, trie) in self.stages.iter_mut().zip(&mut self.tries) {
+            stage.publish(self.memory.as_ref());
+            stage.commit(trie, &mut self.pool);
+        }
+        Ok(())
+    }
+
+    fn roll_back(&mut self, undo: Vec<(Prefix, Option<Id>)>) {
+        for (stage, trie) in self.stages.iter_mut().zip(&mut self.tries) {
+            stage.roll_back(trie, &mut self.pool);
+        }
+        for (prefix, before) in undo.into_iter().rev() {
+            self.set(prefix, before);
+        }
+    }
+
+    fn set(&mut self, prefix: Prefix, id: Option<Id>) -> Option<Id> {
+        self.tries[index(prefix.family())].set(Key::of(prefix), id)
+    }
+
+    fn trie(&self, family: Family) -> &Trie {
+        &self.tries[index(family)]
+    }
+
+    fn reclaim(&mut self, grace: Grace<'_>) -> bool {
+        let is_over = grace();
+        if is_over {
+            self.pool.release();
+            self.other_is_busy = false;
+        }
+        is_over
+    }
+
+    fn clear_root(&self, root: u32) {
+        for trie in &self.tries {
+            let at = trie.root.at(root) as usize;
+            for word in &self.memory.as_ref()[at..at + trie.root.slots() as usize] {
+                word.store(leaf(NONE), Relaxed);
+            }
+        }
+    }
+}
+
+/// Bytes of memory for so many units.
+pub const fn bytes(units: u32) -> usize {
+    words(units) as usize * 4
+}
+
+fn new_tries() -> [Trie; 2] {
+    [Family::Inet, Family::Inet6].map(|family| Trie::new(Root(family)))
+}
+
+fn index(family: Family) -> usize {
+    match family {
+        Family::Inet => 0,
+        Family::Inet6 => 1,
+    }
+}
+
+fn id(route: RouteId) -> Id {
+    Id::try_from(route).expect("there are no more ids than 2^16")
+}
+
+#[cfg(test)]
+mod tests;

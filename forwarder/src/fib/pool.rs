@@ -1,0 +1,188 @@
+//! Who has which units of the FIB's memory.
+
+use std::collections::BTreeMap;
+
+use forwarder_common::fib::NODE_UNITS_MAX;
+
+/// A run of units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Block {
+    pub(super) first: u32,
+    pub(super) units: u32,
+}
+
+/// Unlinked blocks that wait for a grace period at most: one serves them all.
+pub(super) const QUARANTINE_MAX: usize = 20_000;
+
+/// Units: more than the longest way from a root down, at every depth a largest node.
+const RESERVE_MAX: u32 = 16 * NODE_UNITS_MAX;
+
+#[derive(Debug)]
+pub(super) struct Pool {
+    first: u32,
+    end: u32,
+    /// Never used before, or all that is left after a merge.
+    fresh: Vec<Block>,
+    /// By their units.
+    free: Vec<Vec<u32>>,
+    /// Unlinked, but a packet on its way may stand in them.
+    quarantine: Vec<Block>,
+    used: u64,
+}
+
+impl Pool {
+    /// Units from `first` up to `end`, which is not one of them.
+    pub(super) fn new(first: u32, end: u32) -> Self {
+        Self {
+            first,
+            end,
+            fresh: vec![Block { first, units: end - first }],
+            free: vec![Vec::new(); NODE_UNITS_MAX as usize + 1],
+            quarantine: Vec::new(),
+            used: 0,
+        }
+    }
+
+    /// What is kept for changes that only take away: they too write new nodes before they give up
+    /// old ones.
+    pub(super) fn reserve(&self) -> u32 {
+        RESERVE_MAX.min((self.end - self.first) / 8)
+    }
+
+    /// Units in nodes, and in those that wait for a grace period.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// `None` where no free run of units is as long, or fewer than `reserve` would be left.
+    pub(super) fn take(&mut self, units: u32, reserve: u32) -> Option<Block> {
+        let left = u64::from(self.end - self.first) - self.used;
+        if left < u64::from(units) + u64::from(reserve) {
+            return None;
+        }
+        let block = self.take_once(units).or_else(|| {
+            self.merge();
+            self.take_once(units)
+        })?;
+        self.used += u64::from(units);
+        Some(block)
+    }
+
+    /// Takes back what no reader has ever seen.
+    pub(super) fn give_back(&mut self, block: Block) {
+        self.used -= u64::from(block.units);
+        self.keep(block);
+    }
+
+    /// Takes back what nothing leads to any more.
+    pub(super) fn quarantine(&mut self, block: Block) {
+        self.quarantine.push(block);
+    }
+
+    pub(super) fn quarantined(&self) -> usize {
+        self.quarantine.len()
+    }
+
+    /// A grace period is over.
+    pub(super) fn release(&mut self) {
+        for block in std::mem::take(&mut self.quarantine) {
+            self.give_back(block);
+        }
+        if self.used == 0 {
+            let (first, end) = (self.first, self.end);
+            self.free.iter_mut().for_each(Vec::clear);
+            self.fresh = vec![Block { first, units: end - first }];
+        }
+    }
+
+    fn take_once(&mut self, units: u32) -> Option<Block> {
+        if let Some(first) = self.free[units as usize].pop() {
+            return Some(Block { first, units });
+        }
+        while let Some(fresh) = self.fresh.last_mut() {
+            if fresh.units >= units {
+                let block = Block { first: fresh.first, units };
+                fresh.first += units;
+                fresh.units -= units;
+                return Some(block);
+            }
+            // Too short for this one: it may do for another.
+            let rest = self.fresh.pop()?;
+            self.keep(rest);
+        }
+        let larger =
+            (units as usize + 1..self.free.len()).find(|size| !self.free[*size].is_empty());
+        let size = larger?;
+        let first = self.free[size].pop()?;
+        self.keep(Block { first: first + units, units: u32::try_from(size).ok()? - units });
+        Some(Block { first, units })
+    }
+
+    fn keep(&mut self, block: Block) {
+        if block.units > 0 {
+            self.free[block.units as usize].push(block.first);
+        }
+    }
+
+    /// Joins free neighbours.
+    fn merge(&mut self) {
+        let mut runs = BTreeMap::new();
+        for (units, blocks) in (0..).zip(&mut self.free) {
+            runs.extend(blocks.drain(..).map(|first| (first, units)));
+        }
+        runs.extend(self.fresh.drain(..).map(|block| (block.first, block.units)));
+        let mut merged: Vec<Block> = Vec::new();
+        for (first, units) in runs {
+            match merged.last_mut() {
+                Some(last) if last.first + last.units == first => last.units += units,
+                _ => merged.push(Block { first, units }),
+            }
+        }
+        for block in merged {
+            if block.units > NODE_UNITS_MAX {
+                self.fresh.push(block);
+            } else {
+                self.keep(block);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_is_used_again_only_after_a_grace_period() {
+        let mut pool = Pool::new(6, 30);
+        let blocks: Vec<Block> = (0..3).map(|_| pool.take(8, 0).unwrap()).collect();
+        assert_eq!((blocks[0].first, pool.used()), (6, 24));
+        assert_eq!(pool.take(1, 0), None);
+        pool.quarantine(blocks[1]);
+        assert_eq!((pool.take(8, 0), pool.quarantined()), (None, 1));
+        pool.release();
+        assert_eq!(pool.take(8, 0), Some(blocks[1]));
+    }
+
+    #[test]
+    fn the_reserve_is_left() {
+        let mut pool = Pool::new(0, 80);
+        assert_eq!(pool.reserve(), 10);
+        assert_eq!(pool.take(71, 10), None);
+        assert!(pool.take(70, 10).is_some());
+        assert!(pool.take(10, 0).is_some());
+    }
+
+    #[test]
+    fn larger_blocks_are_split_and_neighbours_joined_again() {
+        let mut pool = Pool::new(0, 20);
+        let large = pool.take(20, 0).unwrap();
+        pool.give_back(large);
+        let blocks: Vec<Block> = (0..4).map(|_| pool.take(5, 0).unwrap()).collect();
+        assert_eq!(pool.take(5, 0), None);
+        for block in blocks {
+            pool.give_back(block);
+        }
+        assert_eq!(pool.take(20, 0), Some(large));
+    }
+}

@@ -1,0 +1,48 @@
+//! The FIB's memory as the programs read it, for whoever asks on the host.
+
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicU32, Ordering::Acquire},
+};
+
+use forwarder_common::{
+    abi::RouteId,
+    fib::{Memory, NODE_HEADER, NODES_AT, Node, UNIT, lookup4, lookup6},
+};
+
+/// Finds what a packet would find.
+pub fn lookup(words: &[AtomicU32], destination: IpAddr) -> RouteId {
+    match destination {
+        IpAddr::V4(destination) => lookup4(&Words(words), destination.octets()),
+        IpAddr::V6(destination) => lookup6(&Words(words), destination.octets()),
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a>(pub(super) &'a [AtomicU32]);
+
+impl<'a> Memory for Words<'a> {
+    type Node = Words<'a>;
+
+    fn word(&self, at: u32) -> u32 {
+        self.0[at as usize].load(Acquire)
+    }
+
+    fn node(&self, reference: u32) -> Self::Node {
+        Words(&self.0[(NODES_AT + reference * UNIT) as usize..])
+    }
+}
+
+impl Node for Words<'_> {
+    fn bits(&self, quarter: u32) -> u64 {
+        u64::from(self.word(2 * quarter)) | u64::from(self.word(2 * quarter + 1)) << 32
+    }
+
+    fn rank(&self, quarter: u32) -> u32 {
+        (self.word(8) >> (8 * quarter)) & 0xff
+    }
+
+    fn value(&self, run: u32) -> u32 {
+        self.word(NODE_HEADER + run)
+    }
+}

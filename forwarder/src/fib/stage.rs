@@ -1,0 +1,247 @@
+//! A change on its way into memory: what no reader can see yet is written at once, what readers
+//! look at is noted. Then all of it becomes true, or nothing has happened.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use forwarder_common::fib::{LEAF, NODE_HEADER, NODES_AT, UNIT};
+
+use super::{
+    FibFull,
+    pool::{Block, Pool},
+    trie::{Id, Trie},
+};
+
+/// The values of a node, one for each byte.
+type Values = [u32; 256];
+
+#[derive(Debug, Default)]
+pub(super) struct Stage {
+    /// Words that readers look at, and what is to be there.
+    stores: Vec<(u32, u32)>,
+    taken: Vec<Block>,
+    unlinked: Vec<Block>,
+    /// Nodes that were looked at, those below first.
+    rendered: Vec<Rendered>,
+    slots: Vec<u32>,
+    /// What the covers of slots were before.
+    covers: Vec<(u32, Id)>,
+}
+
+/// What is to be noted of a node once it is published.
+#[derive(Debug)]
+struct Rendered {
+    node: u32,
+    block: Option<Block>,
+    /// The node above and the byte there; `None` below a slot.
+    above: Option<(u32, u8)>,
+    cover: Id,
+    value: u32,
+}
+
+impl Stage {
+    /// Writes what has changed in the trie, and leaves `reserve` units.
+    pub(super) fn write(
+        &mut self,
+        trie: &mut Trie,
+        active: u32,
+        memory: &[AtomicU32],
+        pool: &mut Pool,
+        reserve: u32,
+    ) -> Result<(), FibFull> {
+        let covers = &mut self.covers;
+        trie.spread_shorts(|slot, before| covers.push((slot, before)));
+        trie.take_dirty_slots(&mut self.slots);
+        let root = trie.root.at(active);
+        for at in 0..self.slots.len() {
+            let slot = self.slots[at];
+            let cover = trie.covers[slot as usize];
+            let value = match trie.top(slot) {
+                Some(node) => {
+                    Render { stage: self, trie, memory, pool, reserve }.node(node, None, cover)?
+                }
+                None => leaf(cover),
+            };
+            self.store(memory, root + slot, value);
+        }
+        Ok(())
+    }
+
+    /// Stores what readers look at. The caller has made sure that they see what lies behind it.
+    pub(super) fn publish(&self, memory: &[AtomicU32]) {
+        for (at, value) in &self.stores {
+            memory[*at as usize].store(*value, Relaxed);
+        }
+    }
+
+    /// Notes in the trie what is true now.
+    pub(super) fn commit(&mut self, trie: &mut Trie, pool: &mut Pool) {
+        for Rendered { node, block, above, cover, value } in self.rendered.drain(..) {
+            let is_empty = trie.node(node).is_empty();
+            trie.node_mut(node).block = block;
+            let Some((above, byte)) = above else { continue };
+            if is_empty {
+                trie.remove_child(above, byte);
+            } else if let Some(child) = trie.child_mut(above, byte) {
+                (child.cover, child.value, child.is_dirty) = (cover, value, false);
+            }
+        }
+        trie.prune(&self.slots);
+        for block in self.unlinked.drain(..) {
+            pool.quarantine(block);
+        }
+        self.clear();
+    }
+
+    /// Gives back what was taken. The caller puts back the prefixes.
+    pub(super) fn roll_back(&mut self, trie: &mut Trie, pool: &mut Pool) {
+        for (slot, cover) in self.covers.drain(..).rev() {
+            trie.covers[slot as usize] = cover;
+        }
+        for block in self.taken.drain(..) {
+            pool.give_back(block);
+        }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.stores.clear();
+        self.taken.clear();
+        self.unlinked.clear();
+        self.rendered.clear();
+        self.slots.clear();
+        self.covers.clear();
+    }
+
+    fn store(&mut self, memory: &[AtomicU32], at: u32, value: u32) {
+        if memory[at as usize].load(Relaxed) != value {
+            self.stores.push((at, value));
+        }
+    }
+}
+
+pub(super) fn leaf(id: Id) -> u32 {
+    LEAF | u32::from(id)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half of a leaf")]
+fn id_of(leaf: u32) -> Id {
+    leaf as Id
+}
+
+struct Render<'a> {
+    stage: &'a mut Stage,
+    trie: &'a Trie,
+    memory: &'a [AtomicU32],
+    pool: &'a mut Pool,
+    /// Units to leave.
+    reserve: u32,
+}
+
+impl Render<'_> {
+    /// The value that is to point to this node. `cover` is for what it does not hold.
+    fn node(&mut self, node: u32, above: Option<(u32, u8)>, cover: Id) -> Result<u32, FibFull> {
+        let trie = self.trie;
+        let mut values: Values = [leaf(cover); 256];
+        for entry in &trie.node(node).entries {
+            let first = usize::from(entry.first());
+            values[first..first + entry.count()].fill(leaf(entry.id()));
+        }
+        for child in &trie.node(node).children {
+            let value = &mut values[usize::from(child.byte)];
+            let cover = id_of(*value);
+            *value = if child.is_dirty || child.cover != cover {
+                self.node(child.node, Some((node, child.byte)), cover)?
+            } else {
+                child.value
+            };
+        }
+        let (value, block) = self.encode(&values, trie.node(node).block)?;
+        self.stage.rendered.push(Rendered { node, block, above, cover, value });
+        Ok(value)
+    }
+
+    /// Changes a block in place where its runs stay, else writes a new one; none for one value.
+    fn encode(
+        &mut self,
+        values: &Values,
+        before: Option<Block>,
+    ) -> Result<(u32, Option<Block>), FibFull> {
+        let runs = Runs::of(values);
+        if let Some(block) = before
+            && runs.count > 1
+            && runs.has_header(self.block(block))
+        {
+            let at = word_of(block) + NODE_HEADER;
+            for (at, value) in (at..).zip(runs.values()) {
+                self.stage.store(self.memory, at, *value);
+            }
+            return Ok((block.first, before));
+        }
+        let after = if runs.count > 1 {
+            let units = (NODE_HEADER + runs.count).div_ceil(UNIT);
+            let block = self.pool.take(units, self.reserve).ok_or(FibFull)?;
+            self.stage.taken.push(block);
+            runs.write(self.block(block));
+            Some(block)
+        } else {
+            None
+        };
+        self.stage.unlinked.extend(before);
+        Ok((after.map_or(values[0], |block| block.first), after))
+    }
+
+    fn block(&self, block: Block) -> &[AtomicU32] {
+        let at = word_of(block) as usize;
+        &self.memory[at..at + (block.units * UNIT) as usize]
+    }
+}
+
+fn word_of(block: Block) -> u32 {
+    NODES_AT + block.first * UNIT
+}
+
+/// The values of a node as they lie in memory.
+struct Runs {
+    header: [u32; NODE_HEADER as usize],
+    count: u32,
+    values: Values,
+}
+
+impl Runs {
+    fn of(values: &Values) -> Self {
+        let mut runs = Self { header: [0; NODE_HEADER as usize], count: 1, values: [0; 256] };
+        runs.values[0] = values[0];
+        let mut before = values[0];
+        for (word, values) in values.chunks_exact(32).enumerate() {
+            if word % 2 == 0 {
+                // Bits set before, which are runs but the first: at most 191.
+                runs.header[8] |= (runs.count - 1) << (4 * word);
+            }
+            let mut bits = 0;
+            for (bit, value) in values.iter().enumerate() {
+                if *value != before {
+                    bits |= 1 << bit;
+                    runs.values[runs.count as usize] = *value;
+                    runs.count += 1;
+                    before = *value;
+                }
+            }
+            runs.header[word] = bits;
+        }
+        runs
+    }
+
+    fn values(&self) -> &[u32] {
+        &self.values[..self.count as usize]
+    }
+
+    fn has_header(&self, block: &[AtomicU32]) -> bool {
+        self.header.iter().zip(block).all(|(word, at)| *word == at.load(Relaxed))
+    }
+
+    fn write(&self, block: &[AtomicU32]) {
+        for (at, word) in block.iter().zip(self.header.iter().chain(self.values())) {
+            at.store(*word, Relaxed);
+        }
+    }
+}
