@@ -9,6 +9,7 @@ use super::*;
 use crate::netlink::event::{Address, Link, Neighbour};
 
 mod history;
+mod large;
 
 /// The maps as collections. A lookup goes the way of the programs.
 #[derive(Debug, Default)]
@@ -22,10 +23,17 @@ struct FakeTable {
     /// Prefixes that there is no room for.
     refused: BTreeSet<Prefix>,
     graces: u32,
+    writes: u32,
+    writes_since_a_sign: u32,
+    /// The longest time that no sign of life was given.
+    silence: u32,
 }
 
 impl FakeTable {
     fn write(&mut self) -> io::Result<()> {
+        self.writes += 1;
+        self.writes_since_a_sign += 1;
+        self.silence = self.silence.max(self.writes_since_a_sign);
         match &mut self.fails_after {
             Some(0) => {
                 self.fails_after = None;
@@ -95,7 +103,9 @@ impl Table for FakeTable {
         true
     }
 
-    fn show_life(&mut self) {}
+    fn show_life(&mut self) {
+        self.writes_since_a_sign = 0;
+    }
 }
 
 const ETH0: u32 = 2;
