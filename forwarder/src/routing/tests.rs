@@ -25,6 +25,8 @@ struct FakeTable {
     fails_after: Option<u32>,
     /// Prefixes that there is no room for.
     refused: BTreeSet<Prefix>,
+    /// How many prefixes there is room for; `None`: for all.
+    room: Option<usize>,
     graces: u32,
     writes: u32,
     writes_since_a_sign: u32,
@@ -60,7 +62,9 @@ impl FakeTable {
 impl Table for FakeTable {
     fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
         self.write()?;
-        if self.refused.contains(&prefix) {
+        let is_new = !self.fib.contains_key(&prefix);
+        let is_full = is_new && self.room.is_some_and(|room| self.fib.len() >= room);
+        if is_full || self.refused.contains(&prefix) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         assert!(self.words.contains_key(&route), "a prefix leads to a route without a word");

@@ -26,3 +26,15 @@ fn what_there_is_no_room_for_keeps_nothing_else_from_being_done() {
     assert!(routing.apply([Event::Neighbour(reachable)]).is_err());
     assert!(!routing.is_blind());
 }
+
+#[test]
+fn what_is_for_this_host_has_the_last_place() {
+    let mut routing = routing();
+    add(&mut routing, route("198.18.2.0/24", None, Some("eth1"))).unwrap();
+    routing.table.room = Some(routing.table.fib.len() + 1);
+    let neighbour = neighbour(ETH1, "198.18.2.7", NeighbourState::Reachable);
+    let local = prefix("198.19.0.1");
+    assert!(routing.apply([Event::Neighbour(neighbour), Event::Local(local)]).is_err());
+    assert_eq!(routing.table.fib.get(&local), Some(&ROUTE_LOCAL));
+    assert!(!routing.is_blind(), "packets to the neighbour go up, and no others");
+}
