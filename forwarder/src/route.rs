@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::prefix::Prefix;
 
 pub mod grammar;
+#[cfg(test)]
+pub(crate) mod testing;
 mod text;
 
 /// Where a route's packets go next.

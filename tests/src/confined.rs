@@ -1,6 +1,8 @@
 //! The forwarder, called by those who may not do what it needs.
 
-use std::{fs::File, os::fd::AsRawFd, os::unix::process::CommandExt, time::Duration};
+use std::{
+    fs::File, os::fd::AsRawFd, os::unix::process::CommandExt, panic, thread, time::Duration,
+};
 
 use anyhow::{Context, Result};
 use nix::{
@@ -15,7 +17,7 @@ use crate::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
@@ -56,4 +58,23 @@ impl Caller {
             }
         }
     }
+}
+
+/// Does the work as a user without any rights, in root's group, on a thread of its own: the
+/// system calls change the thread that makes them, where the functions of libc change all.
+pub fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let become_nobody = || {
+        let (user, group) = (NOBODY, 0);
+        // SAFETY: this takes numbers, and no memory.
+        Errno::result(unsafe { libc::syscall(libc::SYS_setresgid, group, group, group) })?;
+        // SAFETY: likewise.
+        Errno::result(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) })
+    };
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            become_nobody().expect("root may become anybody");
+            work()
+        });
+        thread.join().unwrap_or_else(|cause| panic::resume_unwind(cause))
+    })
 }

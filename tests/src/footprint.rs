@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use aya::{
-    maps::{Map, MapData, PerCpuArray, loaded_maps},
+    maps::{Array, Map, MapData, MapInfo, PerCpuArray, loaded_maps},
     programs::{loaded_links, loaded_programs},
 };
 use forwarder_common::abi::{InterfaceCounters, name};
@@ -131,14 +131,23 @@ impl Footprint {
     /// Frames in a slot of the interface's counters, over all CPUs: without a daemon nobody else
     /// tells. Interfaces are numbered from 1, in the order in which they were named.
     pub fn packets(&self, interface: u32, slot: u32) -> Result<u64> {
-        let is_counters = |info: &aya::maps::MapInfo| {
-            self.maps.contains(&info.id()) && info.name_as_str() == Some(name::COUNTERS)
-        };
-        let info = loaded_maps().flatten().find(is_counters).context("its counters are gone")?;
-        let map = Map::PerCpuArray(MapData::from_id(info.id())?);
+        let map = Map::PerCpuArray(self.map(name::COUNTERS)?);
         let counters: PerCpuArray<_, InterfaceCounters> = map.try_into()?;
         let copies = counters.get(&interface, 0)?;
         Ok(copies.iter().map(|InterfaceCounters(slots)| slots[slot as usize].packets).sum())
+    }
+
+    /// Until when its programs forward, in nanoseconds; 0 where they have been stopped.
+    pub fn lease_ns(&self) -> Result<u64> {
+        let lease: Array<_, u64> = Map::Array(self.map(name::LEASE)?).try_into()?;
+        Ok(lease.get(&0, 0)?)
+    }
+
+    fn map(&self, name: &str) -> Result<MapData> {
+        let is_it =
+            |info: &MapInfo| self.maps.contains(&info.id()) && info.name_as_str() == Some(name);
+        let info = loaded_maps().flatten().find(is_it);
+        Ok(MapData::from_id(info.with_context(|| format!("its map {name} is gone"))?.id())?)
     }
 }
 

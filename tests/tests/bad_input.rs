@@ -1,7 +1,15 @@
 //! What `forwarder run` refuses: with a message that names the thing and the remedy, and with
 //! nothing half done.
 
-use std::{net::TcpListener, time::Duration};
+use std::{
+    net::TcpListener,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener},
+    },
+    process,
+    time::Duration,
+};
 
 use aya::{
     Ebpf, EbpfLoader,
@@ -10,7 +18,7 @@ use aya::{
 };
 use forwarder_common::abi::name;
 use forwarder_tests::{
-    confined::Caller,
+    confined::{Caller, NOBODY, as_nobody},
     crossing::Crossing,
     daemon::Forwarder,
     footprint::{Attached, files, xdp},
@@ -254,6 +262,28 @@ fn a_folder_that_cannot_be_made_is_named() {
     scene.is_refusal(&finished, 1, "cannot make /proc/version/");
     scene.is_refusal(&finished, 1, "choose another folder with --run-dir");
     scene.is_untouched(&["eth0", "eth1"]);
+}
+
+/// Anybody may take an abstract name, and keep every forwarder from starting.
+#[test]
+fn who_holds_the_namespace_and_is_no_forwarder_is_named() {
+    require!(skip::forwarder());
+    let scene = Scene::new(lab());
+    let squat = || {
+        let address = SocketAddr::from_abstract_name("forwarder").unwrap();
+        UnixListener::bind_addr(&address).unwrap()
+    };
+    let squatter = scene.lab.router.run(|| as_nobody(squat));
+    let says = format!(
+        "process {} of user {NOBODY} holds the abstract socket 'forwarder' of this network \
+         namespace, and is no forwarder: end it",
+        process::id()
+    );
+    scene.refuses(BOTH, 1, &says);
+    let unload = scene.forwarder.call("unload").unwrap();
+    scene.is_refusal(&unload, 1, &says);
+    drop(squatter);
+    scene.accepts("");
 }
 
 #[test]

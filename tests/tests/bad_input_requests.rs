@@ -7,12 +7,13 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::Shutdown,
     os::unix::net::UnixStream,
+    path::PathBuf,
     time::Duration,
 };
 
 use forwarder_common::testing::Random;
 use forwarder_tests::{
-    confined::Caller,
+    confined::{Caller, as_nobody},
     crossing::{Crossing, ROUTES},
     daemon::{Daemon, Forwarder},
     lab::Lab,
@@ -50,12 +51,15 @@ impl Scene {
     }
 
     fn connect(&self) -> UnixStream {
-        let forwarder = self.daemon.forwarder();
-        let path = forwarder.run_dir().join(forwarder.name().unwrap()).join("control.sock");
-        let stream = UnixStream::connect(path).unwrap();
+        let stream = UnixStream::connect(self.socket()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream
+    }
+
+    fn socket(&self) -> PathBuf {
+        let forwarder = self.daemon.forwarder();
+        forwarder.run_dir().join(forwarder.name().unwrap()).join("control.sock")
     }
 
     /// What the daemon says to these bytes, until it ends the connection.
@@ -253,6 +257,26 @@ fn clients_that_say_nothing_keep_nobody_out_for_long() {
     drop(silent);
     let served = || Ok(scene.daemon.ok("status").is_ok().then_some(()));
     wait_until("a place to be free", PATIENCE, served).unwrap();
+}
+
+#[test]
+fn readers_who_hold_all_their_places_do_not_lock_root_out() {
+    require!(skip::forwarder());
+    let scene = Scene::new("--group root");
+    let path = scene.socket();
+    let connect = || as_nobody(|| UnixStream::connect(&path).unwrap());
+    let readers: Vec<_> = (0..64).map(|_| connect()).collect();
+    let mut one_more = connect();
+    one_more.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = String::new();
+    one_more.read_to_string(&mut answer).unwrap();
+    let says = "64 clients are connected already: try again in a moment";
+    assert!(answer.contains(says), "{answer}");
+
+    scene.daemon.ok("status").unwrap();
+    scene.daemon.ok("route add 198.18.7.0/24 dev eth1").unwrap();
+    scene.daemon.ok("unload").unwrap();
+    drop(readers);
 }
 
 #[test]

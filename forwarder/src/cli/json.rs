@@ -87,7 +87,7 @@ mod tests {
     use serde_json::{json, to_value};
 
     use super::*;
-    use crate::route::grammar;
+    use crate::route::{grammar, testing::neighbour};
 
     fn entry(line: &str, state: RouteState) -> RouteEntry {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -139,15 +139,8 @@ mod tests {
 
     #[test]
     fn neighbours_have_iproute2_s_keys() {
-        let entry = NeighbourEntry {
-            address: "198.18.1.2".parse().unwrap(),
-            dev: "eth1".to_owned(),
-            mac: Some("02:00:00:00:00:01".to_owned()),
-            nud: "REACHABLE".to_owned(),
-            routes: 2,
-        };
         assert_eq!(
-            to_value(NeighbourJson::from(&entry)).unwrap(),
+            to_value(NeighbourJson::from(&neighbour())).unwrap(),
             json!({
                 "dst": "198.18.1.2", "dev": "eth1", "lladdr": "02:00:00:00:00:01",
                 "state": ["REACHABLE"], "routes": 2

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     engine::{Command, EngineHandle, Refusal, Status},
-    route::{Existing, NeighbourEntry, NextHop, Route, RouteEntry, RouteState},
+    route::{Existing, NextHop, Route, RouteEntry, RouteState, testing::neighbour},
     snapshot::Snapshot,
 };
 
@@ -160,16 +160,6 @@ fn route(number: u32) -> Route {
 fn entries(count: u32) -> Vec<RouteEntry> {
     let state = RouteState::Pending { on: "neighbour".to_owned() };
     (0..count).map(|number| RouteEntry { route: route(number), state: state.clone() }).collect()
-}
-
-fn neighbour() -> NeighbourEntry {
-    NeighbourEntry {
-        address: "198.18.1.2".parse().unwrap(),
-        dev: "eth1".to_owned(),
-        mac: None,
-        nud: "INCOMPLETE".to_owned(),
-        routes: 1,
-    }
 }
 
 fn status() -> Status {

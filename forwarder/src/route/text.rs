@@ -76,6 +76,7 @@ impl fmt::Display for NeighbourEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::testing::neighbour;
 
     fn route(prefix: &str, via: Option<&str>, dev: Option<&str>) -> Route {
         let next_hop = NextHop {
@@ -127,13 +128,7 @@ mod tests {
 
     #[test]
     fn a_neighbour_without_an_address_has_no_lladdr() {
-        let mut entry = NeighbourEntry {
-            address: "198.18.1.2".parse().unwrap(),
-            dev: "eth1".to_owned(),
-            mac: Some("02:00:00:00:00:01".to_owned()),
-            nud: "REACHABLE".to_owned(),
-            routes: 2,
-        };
+        let mut entry = neighbour();
         assert_eq!(
             entry.to_string(),
             "198.18.1.2 dev eth1 lladdr 02:00:00:00:00:01 REACHABLE routes 2"

@@ -5,6 +5,7 @@ mod load;
 mod next_hops;
 mod running;
 mod shown;
+mod stopped;
 
 use std::slice::from_ref;
 
