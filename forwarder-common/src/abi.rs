@@ -40,6 +40,7 @@ pub mod name {
     pub const INTERFACES: &str = "INTERFACES";
     pub const STEERING: &str = "STEERING";
     pub const LEASE: &str = "LEASE";
+    pub const GRACE: &str = "GRACE";
     pub const CPUS: &str = "CPUS";
     pub const PORTS: &str = "PORTS";
     pub const COUNTERS: &str = "COUNTERS";

@@ -2,8 +2,9 @@
 
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
+    btf_maps::{self, ArrayOfMaps},
     helpers::{bpf_get_smp_processor_id, generated::bpf_ktime_get_coarse_ns},
-    macros::map,
+    macros::{btf_map, map},
     maps::{Array, CpuMap, DevMapHash, HashMap, LpmTrie, PerCpuArray, lpm_trie::Key},
 };
 use forwarder_common::{
@@ -42,6 +43,9 @@ static LEASE: Array<u64> = Array::with_max_entries(1, 0);
 static CPUS: CpuMap = CpuMap::with_max_entries(CPUS_MAX, 0);
 #[map]
 static PORTS: DevMapHash = DevMapHash::with_max_entries(INTERFACES_MAX, 0);
+/// Read by no program: whoever writes it waits for all that run (`maybe_wait_bpf_programs()`).
+#[btf_map]
+static GRACE: ArrayOfMaps<btf_maps::Array<u32, 1>, 1> = ArrayOfMaps::new();
 #[map]
 pub(crate) static COUNTERS: PerCpuArray<InterfaceCounters> =
     PerCpuArray::with_max_entries(COUNTER_SLOTS_MAX, 0);

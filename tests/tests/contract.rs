@@ -30,6 +30,7 @@ fn maps_have_the_shared_shape() {
         (name::INTERFACES, 4, size(size_of::<Interface>()), INTERFACES_MAX),
         (name::STEERING, 4, 4, STEERING_BUCKETS),
         (name::LEASE, 4, 8, 1),
+        (name::GRACE, 4, 4, 1),
         (name::CPUS, 4, 8, CPUS_MAX),
         (name::PORTS, 4, 8, INTERFACES_MAX),
         (name::COUNTERS, 4, size(size_of::<InterfaceCounters>()), COUNTER_SLOTS_MAX),

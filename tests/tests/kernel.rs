@@ -2,6 +2,7 @@
 //! library does. Needs CAP_BPF and CAP_NET_ADMIN.
 
 use aya::{Ebpf, maps::Map, programs::Xdp};
+use forwarder::dataplane::Grace;
 use forwarder_common::abi::name;
 use forwarder_tests::{
     object,
@@ -45,6 +46,17 @@ fn the_worker_does_not_reach_the_map_that_holds_it() {
     };
     assert!(!maps(name::WORKER).contains(&cpus));
     assert!(maps(name::INGRESS).contains(&cpus), "or the test sees nothing");
+}
+
+/// Membarrier is refused on some kernels, and does not wait on others.
+#[test]
+fn a_grace_period_comes_without_membarrier_too() {
+    let mut ebpf = loader().load(&object()).unwrap();
+    let mut grace = Grace::take(&mut ebpf).unwrap();
+    assert!(grace.wait());
+    for _ in 0..3 {
+        grace.wait_by_map().unwrap();
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod attach;
 mod counters;
+mod grace;
 mod memory;
 mod object;
 mod pins;
@@ -16,6 +17,7 @@ use aya::Ebpf;
 use forwarder_common::abi::Interface;
 
 pub use attach::{AttachError, Attached, AttachedMode};
+pub use grace::Grace;
 pub use memory::Memory;
 pub use object::{LoadError, Options};
 pub use pins::{Leftovers, Pins};

@@ -15,9 +15,8 @@ use forwarder_common::{
     fib,
 };
 use nix::time::{ClockId, clock_gettime};
-use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::{LoadError, memory::Memory};
+use super::{Grace, LoadError, memory::Memory};
 use crate::{fib::Fib, prefix::Prefix, reconcile::Table};
 
 pub struct Tables {
@@ -28,7 +27,9 @@ pub struct Tables {
     steering: Array<MapData, u32>,
     lease: Array<MapData, u64>,
     cpus_possible: usize,
-    grace: Duration,
+    grace: Grace,
+    /// For how long the lease is renewed.
+    lease_for: Duration,
     /// Forwarding was stopped: only a renewal, not a sign of life, starts it again.
     ended: bool,
 }
@@ -55,10 +56,11 @@ impl Tables {
     pub(super) fn take(
         ebpf: &mut Ebpf,
         fib_units: u32,
-        grace: Duration,
+        lease_for: Duration,
     ) -> Result<Self, LoadError> {
         Ok(Self {
-            grace,
+            grace: Grace::take(ebpf)?,
+            lease_for,
             ended: false,
             fib: Fib::new(fib_memory(ebpf, fib_units)?),
             locals4: take(ebpf, name::LOCALS4)?,
@@ -81,7 +83,7 @@ impl Tables {
     /// Puts off the moment from which, without a daemon, everything is passed up.
     pub fn renew_lease(&mut self) -> io::Result<()> {
         self.ended = false;
-        let until = monotonic().saturating_add(self.grace);
+        let until = monotonic().saturating_add(self.lease_for);
         self.set_lease(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX))
     }
 
@@ -92,7 +94,8 @@ impl Tables {
     }
 
     fn change(&mut self, prefix: Prefix, route: Option<RouteId>) -> io::Result<()> {
-        self.fib.apply(&[(prefix, route)], &mut grace).map_err(io::Error::other)
+        let grace = &mut self.grace;
+        self.fib.apply(&[(prefix, route)], &mut || grace.wait()).map_err(io::Error::other)
     }
 
     /// In nanoseconds of `CLOCK_MONOTONIC`, which the programs read.
@@ -127,7 +130,7 @@ impl Table for Tables {
     }
 
     fn grace(&mut self) -> bool {
-        grace()
+        self.grace.wait()
     }
 
     /// A failure shows at the next tick.
@@ -201,11 +204,6 @@ pub fn fib_memory(ebpf: &mut Ebpf, units: u32) -> Result<Memory, LoadError> {
         return Err(LoadError::Missing(name::FIB));
     };
     Ok(Memory::of(&map, fib::words(units) as usize)?)
-}
-
-/// RCU covers NAPI polls and the kernel threads of the CPU map.
-fn grace() -> bool {
-    membarrier(MembarrierCommand::Global).is_ok()
 }
 
 fn monotonic() -> Duration {
