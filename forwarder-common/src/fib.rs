@@ -7,7 +7,7 @@
 //! ```text
 //! word 0..8   256 bits, low word first: bit i is set where value i differs from value i − 1
 //! word 8      four bytes, low byte first: bits set before bits 0, 64, 128, 192
-//! word 9..    the runs' values
+//! word 9..    the runs' values; where all of them are leaves, two route ids a word, low half first
 //! ```
 //!
 //! Whoever writes never changes what a node looks like: a new node is written, then the one word
@@ -20,6 +20,9 @@ use crate::abi::{ROUTE_PUNT, RouteId};
 /// A value that ends the search; its low bits are the route id.
 pub const LEAF: u32 = 1 << 31;
 const ROUTE_ID: u32 = 0xffff;
+
+/// In a reference: the node's values are all leaves, and take half a word each.
+pub const NARROW: u32 = 1 << 30;
 
 /// Words of a node before its values.
 pub const NODE_HEADER: u32 = 9;
@@ -70,6 +73,9 @@ pub trait Node {
 
     /// The value of a run.
     fn value(&self, run: u32) -> u32;
+
+    /// The value of a run of a narrow node: a route id.
+    fn route(&self, run: u32) -> u16;
 }
 
 /// The route of the longest prefix that holds this address; [`crate::abi::ROUTE_NONE`] is one too.
@@ -115,17 +121,22 @@ fn descend<const STEPS: usize>(
         if value & LEAF != 0 {
             break;
         }
-        value = step(&memory.node(value), (high >> 56) as u32);
+        let node = memory.node(value & !NARROW);
+        let run = run(&node, (high >> 56) as u32);
+        if value & NARROW != 0 {
+            return node.route(run).into();
+        }
+        value = node.value(run);
         high = (high << 8) | (low >> 56);
         low <<= 8;
     }
     if value & LEAF != 0 { value & ROUTE_ID } else { ROUTE_PUNT }
 }
 
-/// The value for a byte.
+/// The run that a byte is in.
 #[inline(always)]
-fn step(node: &impl Node, byte: u32) -> u32 {
+fn run(node: &impl Node, byte: u32) -> u32 {
     let quarter = (byte >> 6) & 3;
     let up_to_byte = node.bits(quarter) << (63 - (byte & 63));
-    node.value(node.rank(quarter) + up_to_byte.count_ones())
+    node.rank(quarter) + up_to_byte.count_ones()
 }

@@ -57,4 +57,11 @@ impl Node for FibNode {
         // SAFETY: a run is a byte and the ones of 64 bits, within the slack.
         unsafe { value.read_volatile() }
     }
+
+    #[inline(always)]
+    fn route(&self, run: u32) -> u16 {
+        let route = self.0.cast::<u16>().wrapping_add((2 * NODE_HEADER + run) as usize);
+        // SAFETY: as in `value`.
+        unsafe { route.read_volatile() }
+    }
 }

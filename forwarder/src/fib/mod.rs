@@ -3,6 +3,7 @@
 //! The tries know every prefix, and where in memory its node lies. A batch of changes is staged
 //! whole, then published; blocks that are not pointed to any more wait for a grace period.
 
+mod image;
 mod key;
 mod pool;
 pub mod reader;
@@ -17,9 +18,10 @@ use forwarder_common::{
 };
 
 use self::{
+    image::leaf,
     key::{Key, Root},
     pool::{Pool, QUARANTINE_MAX},
-    stage::{Stage, leaf},
+    stage::Stage,
     trie::{Id, NONE, Trie},
 };
 use crate::prefix::{Family, Prefix};

@@ -45,4 +45,9 @@ impl Node for Words<'_> {
     fn value(&self, run: u32) -> u32 {
         self.word(NODE_HEADER + run)
     }
+
+    fn route(&self, run: u32) -> u16 {
+        let [a, b, c, d] = self.word(NODE_HEADER + run / 2).to_le_bytes();
+        u16::from_le_bytes(if run.is_multiple_of(2) { [a, b] } else { [c, d] })
+    }
 }

@@ -3,16 +3,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use forwarder_common::fib::{LEAF, NODE_HEADER, NODES_AT, UNIT};
+use forwarder_common::fib::{NODE_HEADER, NODES_AT, UNIT};
 
 use super::{
     FibFull,
+    image::{Image, Values, id_of, leaf},
     pool::{Block, Pool},
-    trie::{Id, Trie},
+    trie::{Id, Placed, Trie},
 };
-
-/// The values of a node, one for each byte.
-type Values = [u32; 256];
 
 #[derive(Debug, Default)]
 pub(super) struct Stage {
@@ -31,7 +29,7 @@ pub(super) struct Stage {
 #[derive(Debug)]
 struct Rendered {
     node: u32,
-    block: Option<Block>,
+    placed: Option<Placed>,
     /// The node above and the byte there; `None` below a slot.
     above: Option<(u32, u8)>,
     cover: Id,
@@ -75,9 +73,9 @@ impl Stage {
 
     /// Notes in the trie what is true now.
     pub(super) fn commit(&mut self, trie: &mut Trie, pool: &mut Pool) {
-        for Rendered { node, block, above, cover, value } in self.rendered.drain(..) {
+        for Rendered { node, placed, above, cover, value } in self.rendered.drain(..) {
             let is_empty = trie.node(node).is_empty();
-            trie.node_mut(node).block = block;
+            trie.node_mut(node).placed = placed;
             let Some((above, byte)) = above else { continue };
             if is_empty {
                 trie.remove_child(above, byte);
@@ -119,15 +117,6 @@ impl Stage {
     }
 }
 
-pub(super) fn leaf(id: Id) -> u32 {
-    LEAF | u32::from(id)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the low half of a leaf")]
-fn id_of(leaf: u32) -> Id {
-    leaf as Id
-}
-
 struct Render<'a> {
     stage: &'a mut Stage,
     trie: &'a Trie,
@@ -155,8 +144,8 @@ impl Render<'_> {
                 child.value
             };
         }
-        let (value, block) = self.encode(&values, trie.node(node).block)?;
-        self.stage.rendered.push(Rendered { node, block, above, cover, value });
+        let (value, placed) = self.encode(&values, trie.node(node).placed)?;
+        self.stage.rendered.push(Rendered { node, placed, above, cover, value });
         Ok(value)
     }
 
@@ -164,30 +153,27 @@ impl Render<'_> {
     fn encode(
         &mut self,
         values: &Values,
-        before: Option<Block>,
-    ) -> Result<(u32, Option<Block>), FibFull> {
-        let runs = Runs::of(values);
-        if let Some(block) = before
-            && runs.count > 1
-            && runs.has_header(self.block(block))
-        {
-            let at = word_of(block) + NODE_HEADER;
-            for (at, value) in (at..).zip(runs.values()) {
-                self.stage.store(self.memory, at, *value);
-            }
-            return Ok((block.first, before));
-        }
-        let after = if runs.count > 1 {
-            let units = (NODE_HEADER + runs.count).div_ceil(UNIT);
-            let block = self.pool.take(units, self.reserve).ok_or(FibFull)?;
-            self.stage.taken.push(block);
-            runs.write(self.block(block));
-            Some(block)
-        } else {
-            None
+        before: Option<Placed>,
+    ) -> Result<(u32, Option<Placed>), FibFull> {
+        let Some(image) = Image::of(values) else {
+            self.stage.unlinked.extend(before.map(|before| before.block));
+            return Ok((values[0], None));
         };
-        self.stage.unlinked.extend(before);
-        Ok((after.map_or(values[0], |block| block.first), after))
+        if let Some(placed) = before.filter(|before| before.kind == image.kind())
+            && image.has_header(self.block(placed.block))
+        {
+            let at = word_of(placed.block) + NODE_HEADER;
+            for (at, word) in (at..).zip(image.values()) {
+                self.stage.store(self.memory, at, *word);
+            }
+            return Ok((placed.reference(), before));
+        }
+        let block = self.pool.take(image.units(), self.reserve).ok_or(FibFull)?;
+        self.stage.taken.push(block);
+        image.write(self.block(block));
+        self.stage.unlinked.extend(before.map(|before| before.block));
+        let placed = Placed { block, kind: image.kind() };
+        Ok((placed.reference(), Some(placed)))
     }
 
     fn block(&self, block: Block) -> &[AtomicU32] {
@@ -198,50 +184,4 @@ impl Render<'_> {
 
 fn word_of(block: Block) -> u32 {
     NODES_AT + block.first * UNIT
-}
-
-/// The values of a node as they lie in memory.
-struct Runs {
-    header: [u32; NODE_HEADER as usize],
-    count: u32,
-    values: Values,
-}
-
-impl Runs {
-    fn of(values: &Values) -> Self {
-        let mut runs = Self { header: [0; NODE_HEADER as usize], count: 1, values: [0; 256] };
-        runs.values[0] = values[0];
-        let mut before = values[0];
-        for (word, values) in values.chunks_exact(32).enumerate() {
-            if word % 2 == 0 {
-                // Bits set before, which are runs but the first: at most 191.
-                runs.header[8] |= (runs.count - 1) << (4 * word);
-            }
-            let mut bits = 0;
-            for (bit, value) in values.iter().enumerate() {
-                if *value != before {
-                    bits |= 1 << bit;
-                    runs.values[runs.count as usize] = *value;
-                    runs.count += 1;
-                    before = *value;
-                }
-            }
-            runs.header[word] = bits;
-        }
-        runs
-    }
-
-    fn values(&self) -> &[u32] {
-        &self.values[..self.count as usize]
-    }
-
-    fn has_header(&self, block: &[AtomicU32]) -> bool {
-        self.header.iter().zip(block).all(|(word, at)| *word == at.load(Relaxed))
-    }
-
-    fn write(&self, block: &[AtomicU32]) {
-        for (at, word) in block.iter().zip(self.header.iter().chain(self.values())) {
-            at.store(*word, Relaxed);
-        }
-    }
 }

@@ -170,6 +170,18 @@ fn a_replacement_leaves_nothing_of_what_was_there() {
     assert_eq!(fib.usage().used, 0);
 }
 
+/// The runs stay where they are, but one becomes a reference, which half a word cannot hold.
+#[test]
+fn a_node_that_gets_its_first_child_is_written_anew() {
+    let mut fib = fib(1 << 12);
+    for (at, route) in [("198.18.2.0/24", 7), ("198.18.2.128/25", 8)] {
+        fib.apply(&[(prefix(at), Some(route))], &mut no_grace).unwrap();
+    }
+    assert_eq!((lookup(&fib, "198.18.2.1"), lookup(&fib, "198.18.2.129")), (7, 8));
+    fib.apply(&[(prefix("198.18.2.128/25"), None)], &mut no_grace).unwrap();
+    assert_eq!((lookup(&fib, "198.18.2.1"), lookup(&fib, "198.18.2.129")), (7, 7));
+}
+
 #[test]
 fn route_ids_have_their_whole_range() {
     let mut fib = fib(1 << 12);

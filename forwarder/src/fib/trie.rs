@@ -23,7 +23,21 @@ pub(super) struct Node {
     /// Sorted by byte.
     pub(super) children: Vec<Child>,
     /// Where its values lie; `None` where they are all one.
-    pub(super) block: Option<Block>,
+    pub(super) placed: Option<Placed>,
+}
+
+/// A node in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) block: Block,
+    /// `NARROW` or zero.
+    pub(super) kind: u32,
+}
+
+impl Placed {
+    pub(super) fn reference(self) -> u32 {
+        self.block.first | self.kind
+    }
 }
 
 /// A prefix of 1 to 8 bits more than its node: the length less one, its byte, its route.
@@ -284,7 +298,7 @@ impl Trie {
     }
 
     pub(super) fn for_each_block(&self, visit: impl FnMut(Block)) {
-        self.nodes.iter().filter_map(|node| node.block).for_each(visit);
+        self.nodes.iter().filter_map(|node| node.placed).map(|placed| placed.block).for_each(visit);
     }
 
     /// Calls `visit` with every prefix, in no order.

@@ -27,45 +27,29 @@ impl<'a, F: FnOnce()> Memory for Stalled<'a, F> {
     }
 }
 
-/// What a stalled reader of 198.18.2.1 and of 2001:db8:0:2::1 finds, while their node is given up
-/// and as much is written as there is room for.
+/// What stalled readers of 198.18.2.1 and of 2001:db8:0:2::1 find, while their node is given up and
+/// nodes of the same form, for other prefixes, fill all that there is room for.
 fn stalled(mut grace: impl FnMut() -> bool) -> [RouteId; 2] {
-    let mut found = [0; 2];
-    for (at, own, other, other_len) in [
-        (0, "198.18.2.0/24", [10_u8, 0, 0, 0, 0, 0, 0, 0], 24),
-        (1, "2001:db8:0:2::/64", [0x20, 2, 0, 0, 0, 0, 0, 0], 64),
-    ] {
+    let others4: Vec<String> = (0..=255).map(|i| format!("10.{i}.2.0/24")).collect();
+    let others6: Vec<String> = (0..=255).map(|i| format!("2002:{i:x}b8:0:2::/64")).collect();
+    [("198.18.2.0/24", others4), ("2001:db8:0:2::/64", others6)].map(|(own, others)| {
         let mut fib = fib(900);
         fib.apply(&[(prefix(own), Some(7))], &mut no_grace).unwrap();
         let memory = fib.memory.clone();
-        let words = memory.as_ref();
         let meanwhile = || {
             fib.apply(&[(prefix(own), None)], &mut grace).unwrap();
-            for i in 0..=u8::MAX {
-                let mut octets = [0; 16];
-                octets[..8].copy_from_slice(&other);
-                octets[1] = octets[1].wrapping_add(i);
-                let address = if at == 0 {
-                    IpAddr::from([other[0], i, 0, 0])
-                } else {
-                    octets[7] = i;
-                    IpAddr::from(octets)
-                };
-                let net = IpNet::new(address, other_len).unwrap().trunc();
-                let change = [(Prefix::new(net).unwrap(), Some(9))];
-                if fib.apply(&change, &mut grace).is_err() {
-                    break;
-                }
-            }
+            let mut others = others.iter().map(|other| (prefix(other), Some(9)));
+            while others.next().is_some_and(|other| fib.apply(&[other], &mut grace).is_ok()) {}
+            assert!(others.next().is_some(), "the memory is not full");
         };
-        let stalled = Stalled { words, meanwhile: RefCell::new(Some(meanwhile)) };
-        found[at] = match own.split('/').next().unwrap().parse().unwrap() {
+        let stalled = Stalled { words: memory.as_ref(), meanwhile: RefCell::new(Some(meanwhile)) };
+        let found = match prefix(own).address() {
             IpAddr::V4(address) => lookup4(&stalled, address.octets()),
             IpAddr::V6(address) => lookup6(&stalled, address.octets()),
         };
         assert!(stalled.meanwhile.take().is_none(), "the reader has found no node");
-    }
-    found
+        found
+    })
 }
 
 #[test]
