@@ -38,8 +38,11 @@ pub const SLOTS6_GLOBAL: u32 = 1 << 21;
 /// And behind them those for everything else, by 16 bits.
 pub const SLOTS6: u32 = SLOTS6_GLOBAL + (1 << 16);
 
-/// The word whose lowest bit says which of the two roots of each family counts.
+/// The word that says where to start: its lowest bit, which of the two roots of each family counts;
+/// the next two, that a family is all punt, since not everything that Linux has could be written.
 pub const ACTIVE_AT: u32 = 0;
+pub const PUNT_ALL4: u32 = 1 << 1;
+pub const PUNT_ALL6: u32 = 1 << 2;
 /// Where the first root of each family starts; the second follows it.
 pub const ROOT4_AT: u32 = 16;
 pub const ROOT6_AT: u32 = ROOT4_AT + 2 * SLOTS4;
@@ -82,7 +85,11 @@ pub trait Node {
 #[inline(always)]
 pub fn lookup4(memory: &impl Memory, destination: [u8; 4]) -> RouteId {
     let address = u32::from_be_bytes(destination);
-    let root = ROOT4_AT + (memory.word(ACTIVE_AT) & 1) * SLOTS4;
+    let active = memory.word(ACTIVE_AT);
+    if active & PUNT_ALL4 != 0 {
+        return ROUTE_PUNT;
+    }
+    let root = ROOT4_AT + (active & 1) * SLOTS4;
     let value = memory.word(root + (address >> 16));
     descend::<2>(memory, value, u64::from(address) << 48, 0)
 }
@@ -92,7 +99,11 @@ pub fn lookup4(memory: &impl Memory, destination: [u8; 4]) -> RouteId {
 pub fn lookup6(memory: &impl Memory, destination: [u8; 16]) -> RouteId {
     let address = u128::from_be_bytes(destination);
     let (high, low) = ((address >> 64) as u64, address as u64);
-    let root = ROOT6_AT + (memory.word(ACTIVE_AT) & 1) * SLOTS6;
+    let active = memory.word(ACTIVE_AT);
+    if active & PUNT_ALL6 != 0 {
+        return ROUTE_PUNT;
+    }
+    let root = ROOT6_AT + (active & 1) * SLOTS6;
     let (slot, used) = slot6(high);
     let value = memory.word(root + slot);
     let high_rest = (high << used) | (low >> (64 - used));

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, fence};
 
 use forwarder_common::{
     abi::{ROUTE_PUNT, RouteId},
-    fib::{ACTIVE_AT, LEAF, NODE_HEADER, NODES_AT, SLACK, UNIT, words},
+    fib::{ACTIVE_AT, LEAF, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK, UNIT, words},
 };
 
 use self::{
@@ -56,6 +56,8 @@ pub struct Fib<M> {
     units: u32,
     /// Which root counts: 0 or 1.
     active: u32,
+    /// [`PUNT_ALL4`] and [`PUNT_ALL6`].
+    punts: u32,
     /// A reader may still stand in the other one.
     other_is_busy: bool,
     tries: [Trie; 2],
@@ -77,6 +79,7 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
             memory,
             units,
             active: 0,
+            punts: 0,
             other_is_busy: false,
             tries: new_tries(),
             stages: Default::default(),
@@ -85,7 +88,7 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
         let punt = NODES_AT + NODE_HEADER;
         words[punt as usize].store(LEAF | ROUTE_PUNT, Relaxed);
         fib.clear_root(0);
-        words[ACTIVE_AT as usize].store(0, Release);
+        fib.store_active();
         fib
     }
 
@@ -111,6 +114,16 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
     pub fn usage(&self) -> Usage {
         let bytes = u64::from(UNIT) * 4;
         Usage { used: self.pool.used() * bytes, size: u64::from(self.units - RESERVED) * bytes }
+    }
+
+    /// Passes everything of a family up, or looks at its routes again.
+    pub fn set_punt_all(&mut self, family: Family, is_on: bool) {
+        let bit = match family {
+            Family::Inet => PUNT_ALL4,
+            Family::Inet6 => PUNT_ALL6,
+        };
+        self.punts = if is_on { self.punts | bit } else { self.punts & !bit };
+        self.store_active();
     }
 
     /// Makes all of these changes, or none. Of several of one prefix, the last counts.
@@ -159,8 +172,8 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
             stage.publish(self.memory.as_ref());
             stage.commit(trie, &mut self.pool);
         }
-        self.memory.as_ref()[ACTIVE_AT as usize].store(other, Release);
         self.active = other;
+        self.store_active();
         self.other_is_busy = true;
         for trie in std::mem::replace(&mut self.tries, tries) {
             trie.for_each_block(|block| self.pool.quarantine(block));
@@ -217,6 +230,10 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
             self.other_is_busy = false;
         }
         is_over
+    }
+
+    fn store_active(&self) {
+        self.memory.as_ref()[ACTIVE_AT as usize].store(self.active | self.punts, Release);
     }
 
     fn clear_root(&self, root: u32) {

@@ -183,6 +183,23 @@ fn a_node_that_gets_its_first_child_is_written_anew() {
 }
 
 #[test]
+fn a_family_that_is_all_punt_leaves_the_other_alone() {
+    let mut fib = fib(1 << 12);
+    let changes = [(prefix("198.18.2.0/24"), Some(7)), (prefix("2001:db8::/48"), Some(8))];
+    fib.apply(&changes, &mut no_grace).unwrap();
+    let found = |fib: &Fib<Plain>| (lookup(fib, "198.18.2.1"), lookup(fib, "2001:db8::1"));
+    fib.set_punt_all(Family::Inet, true);
+    assert_eq!(found(&fib), (ROUTE_PUNT, 8));
+    fib.set_punt_all(Family::Inet6, true);
+    fib.replace(changes.map(|(prefix, _)| (prefix, 9)), &mut at_once).unwrap();
+    assert_eq!(found(&fib), (ROUTE_PUNT, ROUTE_PUNT));
+    fib.set_punt_all(Family::Inet, false);
+    assert_eq!(found(&fib), (9, ROUTE_PUNT));
+    fib.set_punt_all(Family::Inet6, false);
+    assert_eq!(found(&fib), (9, 9));
+}
+
+#[test]
 fn route_ids_have_their_whole_range() {
     let mut fib = fib(1 << 12);
     for id in [0, 1, ROUTE_IDS_MAX - 1, 0xffff] {
