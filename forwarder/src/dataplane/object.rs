@@ -7,7 +7,7 @@ use aya::{
     maps::MapError,
     programs::{ProgramError, ProgramFd, Xdp},
 };
-use forwarder_common::abi::{LOCALS_MAX, name};
+use forwarder_common::abi::{CPUS_MAX, LOCALS_MAX, name};
 
 use crate::config::Steering;
 
@@ -24,8 +24,10 @@ pub struct Options {
     pub queue_size: u32,
     /// Count frames by route: costs a little on each.
     pub count_routes: bool,
-    /// CPUs that the kernel may ever have.
-    pub cpus_possible: u32,
+    /// CPUs that the kernel may ever have, ascending.
+    pub cpus_possible: Vec<u32>,
+    /// Makes flow hashes differ from those of other machines.
+    pub hash_seed: u64,
     /// How long forwarding goes on after the last sign of life.
     pub grace: Duration,
 }
@@ -49,14 +51,16 @@ pub enum LoadError {
 pub(super) fn load(object: &[u8], options: &Options) -> Result<Ebpf, LoadError> {
     let steer = u32::from(options.steering != Steering::Off);
     let count_routes = u32::from(options.count_routes);
+    let cpus_possible = u32::try_from(options.cpus_possible.len()).unwrap_or(CPUS_MAX);
     // Beside the routes there are local addresses and neighbours, which nobody counts for a user.
     let fib = |routes: u32| routes.saturating_add(LOCALS_MAX + HOSTS_MAX);
     let mut ebpf = EbpfLoader::new()
         .map_max_entries(name::FIB4, fib(options.routes4_max))
         .map_max_entries(name::FIB6, fib(options.routes6_max))
-        .map_max_entries(name::CPUS, options.cpus_possible)
+        .map_max_entries(name::CPUS, cpus_possible)
         .override_global(name::STEER, &steer, true)
         .override_global(name::COUNT_ROUTES, &count_routes, true)
+        .override_global(name::HASH_SEED, &options.hash_seed, true)
         .load(object)?;
     // The worker too where nobody is steered: what is refused is to be seen at the first start.
     for name in [name::INGRESS, name::WORKER] {

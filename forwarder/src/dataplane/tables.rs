@@ -1,6 +1,6 @@
 //! The maps that say where frames go.
 
-use std::{io, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, io, net::IpAddr, time::Duration};
 
 use aya::{
     Ebpf,
@@ -14,18 +14,25 @@ use forwarder_common::abi::{Adjacency, Interface, RouteId, RouteWord, STEERING_B
 use nix::time::{ClockId, clock_gettime};
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use super::LoadError;
-use crate::{prefix::Prefix, reconcile::Table};
+use super::{LoadError, Options};
+use crate::{
+    prefix::Prefix,
+    reconcile::{Table, Words},
+};
 
 pub struct Tables {
     fib4: LpmTrie<MapData, [u8; 4], RouteId>,
     fib6: LpmTrie<MapData, [u8; 16], RouteId>,
+    /// What lies in these two.
+    written: BTreeMap<Prefix, RouteId>,
     locals4: LpmTrie<MapData, [u8; 4], u32>,
     routes: PerCpuArray<MapData, RouteWord>,
+    buckets: Array<MapData, u32>,
     adjacencies: Array<MapData, Adjacency>,
     steering: Array<MapData, u32>,
     lease: Array<MapData, u64>,
-    cpus_possible: usize,
+    /// In the order in which the kernel has their copies.
+    cpus_possible: Vec<u32>,
     grace: Duration,
     /// Forwarding was stopped: only a renewal, not a sign of life, starts it again.
     ended: bool,
@@ -50,18 +57,20 @@ where
 }
 
 impl Tables {
-    pub(super) fn take(ebpf: &mut Ebpf, grace: Duration) -> Result<Self, LoadError> {
+    pub(super) fn take(ebpf: &mut Ebpf, options: &Options) -> Result<Self, LoadError> {
         Ok(Self {
-            grace,
+            grace: options.grace,
+            cpus_possible: options.cpus_possible.clone(),
+            written: BTreeMap::new(),
             ended: false,
             fib4: take(ebpf, name::FIB4)?,
             fib6: take(ebpf, name::FIB6)?,
             locals4: take(ebpf, name::LOCALS4)?,
             routes: take(ebpf, name::ROUTES)?,
+            buckets: take(ebpf, name::BUCKETS)?,
             adjacencies: take(ebpf, name::ADJACENCIES)?,
             steering: take(ebpf, name::STEERING)?,
             lease: take(ebpf, name::LEASE)?,
-            cpus_possible: aya::util::nr_cpus().map_err(|(_, error)| error)?,
         })
     }
 
@@ -86,31 +95,60 @@ impl Tables {
         self.set_lease(0)
     }
 
+    fn write(&mut self, prefix: Prefix, route: Option<RouteId>) -> io::Result<()> {
+        let len = prefix.len().into();
+        match (prefix.address(), route) {
+            (IpAddr::V4(at), Some(route)) => {
+                self.fib4.insert(&Key::new(len, at.octets()), route, 0)
+            }
+            (IpAddr::V6(at), Some(route)) => {
+                self.fib6.insert(&Key::new(len, at.octets()), route, 0)
+            }
+            (IpAddr::V4(at), None) => self.fib4.remove(&Key::new(len, at.octets())),
+            (IpAddr::V6(at), None) => self.fib6.remove(&Key::new(len, at.octets())),
+        }
+        .map_err(into_io)?;
+        match route {
+            Some(route) => self.written.insert(prefix, route),
+            None => self.written.remove(&prefix),
+        };
+        Ok(())
+    }
+
     /// In nanoseconds of `CLOCK_MONOTONIC`, which the programs read.
     fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
         self.lease.set(0, until_ns, 0).map_err(into_io)
     }
 }
 
+/// Prefixes written between two signs of life.
+const PREFIXES_BETWEEN_SIGNS: usize = 4096;
+
 impl Table for Tables {
-    fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
-        match prefix.address() {
-            IpAddr::V4(at) => {
-                self.fib4.insert(&Key::new(prefix.len().into(), at.octets()), route, 0)
-            }
-            IpAddr::V6(at) => {
-                self.fib6.insert(&Key::new(prefix.len().into(), at.octets()), route, 0)
-            }
-        }
-        .map_err(into_io)
+    fn route(&self, prefix: Prefix) -> Option<RouteId> {
+        self.written.get(&prefix).copied()
     }
 
-    fn remove(&mut self, prefix: Prefix) -> io::Result<()> {
-        match prefix.address() {
-            IpAddr::V4(at) => self.fib4.remove(&Key::new(prefix.len().into(), at.octets())),
-            IpAddr::V6(at) => self.fib6.remove(&Key::new(prefix.len().into(), at.octets())),
+    fn prefixes(&self) -> Vec<Prefix> {
+        self.written.keys().copied().collect()
+    }
+
+    fn apply(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()> {
+        let mut before = Vec::with_capacity(changes.len());
+        for (prefix, route) in changes {
+            if before.len() % PREFIXES_BETWEEN_SIGNS == 0 {
+                self.show_life();
+            }
+            let was = self.route(*prefix);
+            if let Err(error) = self.write(*prefix, *route) {
+                for (prefix, was) in before.into_iter().rev() {
+                    self.write(prefix, was)?;
+                }
+                return Err(error);
+            }
+            before.push((*prefix, was));
         }
-        .map_err(into_io)
+        Ok(())
     }
 
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
@@ -120,9 +158,14 @@ impl Table for Tables {
             .map_err(into_io)
     }
 
-    fn set_word(&mut self, route: RouteId, word: RouteWord) -> io::Result<()> {
-        let copies = PerCpuValues::try_from(vec![word; self.cpus_possible])?;
-        self.routes.set(route, copies, 0).map_err(into_io)
+    fn set_words(&mut self, route: RouteId, words: &Words) -> io::Result<()> {
+        let word = |cpu| *words.on.get(cpu).unwrap_or(&words.all);
+        let copies: Vec<RouteWord> = self.cpus_possible.iter().map(word).collect();
+        self.routes.set(route, PerCpuValues::try_from(copies)?, 0).map_err(into_io)
+    }
+
+    fn set_bucket(&mut self, index: u32, adjacency: u32) -> io::Result<()> {
+        self.buckets.set(index, adjacency, 0).map_err(into_io)
     }
 
     fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()> {

@@ -3,33 +3,40 @@
 //! What is new is written before anything points to it, and what is old is unlinked before it is
 //! given back, so a packet sees the old way or the new one.
 
+mod hops;
+mod ranges;
+mod sets;
+mod spread;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     io,
 };
 
 use forwarder_common::{
-    abi::{
-        ADJACENCIES_MAX, ADJACENCY_NONE, Adjacency, ROUTE_IDS_FIRST, ROUTE_IDS_MAX, ROUTE_LOCAL,
-        ROUTE_PUNT, RouteId, RouteWord,
-    },
+    abi::{ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, ROUTE_LOCAL, ROUTE_PUNT, RouteId, RouteWord},
     verdict::Reason,
 };
 
+use self::{hops::Hops, sets::Sets};
 use crate::{
-    ids::Ids,
+    paths::{Hop, Paths},
     prefix::Prefix,
-    rib::{Dirty, Hop, Rib, Target, Way},
+    rib::{Dirty, Rib, Target, Way},
 };
 
 /// The maps that routes lie in.
 pub trait Table {
-    fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()>;
-    fn remove(&mut self, prefix: Prefix) -> io::Result<()>;
+    /// What is written for this very prefix.
+    fn route(&self, prefix: Prefix) -> Option<RouteId>;
+    /// Every prefix for which something is written.
+    fn prefixes(&self) -> Vec<Prefix>;
+    /// Writes or, for `None`, removes: all of them, or after an error none. No prefix comes twice.
+    fn apply(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()>;
     /// Marks a prefix, or unmarks it, as one whose addresses are no sources to forward from.
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()>;
-    /// On every CPU.
-    fn set_word(&mut self, route: RouteId, word: RouteWord) -> io::Result<()>;
+    fn set_words(&mut self, route: RouteId, words: &Words) -> io::Result<()>;
+    fn set_bucket(&mut self, index: u32, adjacency: u32) -> io::Result<()>;
     fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()>;
     /// Returns when every packet that was on its way has left; `false` where it cannot know.
     fn grace(&mut self) -> bool;
@@ -37,14 +44,35 @@ pub trait Table {
     fn show_life(&mut self);
 }
 
+/// The copies of a route's word: one for all CPUs, but for some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    pub all: RouteWord,
+    pub on: BTreeMap<u32, RouteWord>,
+}
+
+impl From<RouteWord> for Words {
+    fn from(all: RouteWord) -> Self {
+        Self { all, on: BTreeMap::new() }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    #[error("all {} sets of next hops are in use", ROUTE_IDS_MAX - ROUTE_IDS_FIRST)]
-    RouteIds,
+    #[error(
+        "all {0} sets of next hops are in use: let routes share them, or remove routes that need one of their own"
+    )]
+    RouteIds(u32),
     #[error("all {} adjacencies are in use", ADJACENCIES_MAX - 1)]
     Adjacencies,
+    #[error(
+        "all {BUCKETS_MAX} buckets are in use: too many routes have several next hops of their own"
+    )]
+    Buckets,
     #[error("cannot install {prefix}: {error}")]
     Prefix { prefix: Prefix, error: io::Error },
+    #[error("cannot install {count} prefixes: {error}")]
+    Prefixes { count: usize, error: io::Error },
     #[error("cannot write a map: {0}")]
     Map(io::Error),
 }
@@ -71,11 +99,18 @@ struct Failures {
 }
 
 impl Failures {
-    fn note(&mut self, result: Result<(), TableError>, keep: impl FnOnce(&mut Dirty) -> bool) {
-        if let Err(error) = result {
-            keep(&mut self.dirty);
-            self.first.get_or_insert(error);
-        }
+    fn note(&mut self, error: TableError) {
+        self.first.get_or_insert(error);
+    }
+
+    fn note_hops(&mut self, hops: impl IntoIterator<Item = Hop>, error: TableError) {
+        self.dirty.hops.extend(hops);
+        self.note(error);
+    }
+
+    fn note_prefix(&mut self, prefix: Prefix, error: TableError) {
+        self.dirty.prefixes.insert(prefix);
+        self.note(error);
     }
 
     fn into_result(self) -> Result<(), Unfinished> {
@@ -89,196 +124,226 @@ impl Failures {
 /// A large change takes seconds: the lease must not run out meanwhile.
 const PREFIXES_BETWEEN_SIGNS: usize = 4096;
 
-#[derive(Debug)]
-struct InstalledHop {
-    route: RouteId,
-    way: Way,
-    /// [`ADJACENCY_NONE`] where the way is none.
-    adjacency: u32,
-    /// Prefixes that lead here.
-    prefixes: u64,
+/// What is to become of prefixes when one of them cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefixes {
+    /// Nothing is changed.
+    AllOrNone,
+    /// The others are written.
+    AsManyAsPossible,
 }
 
-/// What we have written.
+/// What we have written. What a prefix leads to is the table's to know.
 #[derive(Debug)]
 pub struct Installed {
-    prefixes: BTreeMap<Prefix, Target>,
-    hops: HashMap<Hop, InstalledHop>,
-    routes: Ids,
-    adjacencies: Ids,
+    hops: Hops,
+    sets: Sets,
+    /// Prefixes whose addresses are marked as no sources.
+    locals: BTreeSet<Prefix>,
+    /// Sets whose words or buckets could not all be written.
+    unfinished: BTreeSet<RouteId>,
+}
+
+/// A prefix that does not lead where it should.
+struct Change {
+    prefix: Prefix,
+    before: Option<RouteId>,
+    /// Counted as in use already.
+    wanted: Option<RouteId>,
 }
 
 impl Installed {
-    /// Nothing but the two routes that every table has.
-    pub fn new(table: &mut impl Table) -> Result<Self, TableError> {
-        table.set_word(ROUTE_PUNT, RouteWord::unusable(Reason::Punt))?;
-        table.set_word(ROUTE_LOCAL, RouteWord::unusable(Reason::Local))?;
-        Ok(Self {
-            prefixes: BTreeMap::new(),
-            hops: HashMap::new(),
-            routes: Ids::new(ROUTE_IDS_FIRST, ROUTE_IDS_MAX),
-            adjacencies: Ids::new(ADJACENCY_NONE + 1, ADJACENCIES_MAX),
-        })
+    /// Nothing but the two routes that every table has. `sets_max` is how many sets of next hops
+    /// there may be.
+    pub fn new(table: &mut impl Table, sets_max: u32) -> Result<Self, TableError> {
+        table.set_words(ROUTE_PUNT, &RouteWord::unusable(Reason::Punt).into())?;
+        table.set_words(ROUTE_LOCAL, &RouteWord::unusable(Reason::Local).into())?;
+        let (hops, sets) = (Hops::new(), Sets::new(sets_max));
+        Ok(Self { hops, sets, locals: BTreeSet::new(), unfinished: BTreeSet::new() })
     }
 
-    /// Makes what is dirty as the rib wants it. One thing that fails keeps nothing else from being
-    /// done; the same again with what is unfinished is safe, since all that was written is recorded.
+    /// Makes what is dirty as the rib wants it. The same again with what is unfinished is safe,
+    /// since all that was written is recorded.
     pub fn reconcile(
         &mut self,
         rib: &Rib,
         dirty: &Dirty,
         table: &mut impl Table,
+        prefixes: Prefixes,
     ) -> Result<(), Unfinished> {
         let mut failures = Failures::default();
-        let is_dirty =
-            |hop: &Hop| dirty.all || dirty.links.contains(&hop.ifindex) || dirty.hops.contains(hop);
-        let hops: Vec<Hop> = self.hops.keys().filter(|hop| is_dirty(hop)).copied().collect();
-        for hop in hops {
-            let result = self.update_hop(rib, hop, table);
-            failures.note(result, |unfinished| unfinished.hops.insert(hop));
+        self.update_hops(rib, dirty, table, &mut failures);
+        self.update_prefixes(rib, dirty, table, prefixes, &mut failures);
+        failures.into_result()
+    }
+
+    /// The next hops that routes lead over, and how many prefixes lead over each.
+    pub fn hops(&self) -> impl Iterator<Item = (Hop, u64)> + '_ {
+        self.hops
+            .users()
+            .map(|(hop, sets)| (hop, sets.iter().map(|route| self.sets.prefixes(*route)).sum()))
+    }
+
+    /// The sets of next hops that routes lead to, and how many prefixes lead to each.
+    pub fn sets(&self) -> impl Iterator<Item = (RouteId, &Paths, u64)> + '_ {
+        self.sets.iter()
+    }
+
+    pub fn way(&self, hop: Hop) -> Option<Way> {
+        self.hops.way(hop)
+    }
+
+    /// New adjacencies first, then each set that has one, then the old ones are given back.
+    fn update_hops(
+        &mut self,
+        rib: &Rib,
+        dirty: &Dirty,
+        table: &mut impl Table,
+        failures: &mut Failures,
+    ) {
+        let mut affected = std::mem::take(&mut self.unfinished);
+        for hop in self.hops.dirty(dirty) {
+            match self.hops.update(hop, rib.way(hop), table) {
+                Ok(users) => affected.extend(users),
+                Err(error) => failures.note_hops([hop], error),
+            }
         }
+        for route in affected {
+            if let Err(error) = self.sets.update(route, &self.hops, table) {
+                failures.note_hops(self.sets.hops(route), error);
+                self.unfinished.insert(route);
+            }
+        }
+        self.hops.give_back_replaced(&self.unfinished);
+    }
+
+    fn update_prefixes(
+        &mut self,
+        rib: &Rib,
+        dirty: &Dirty,
+        table: &mut impl Table,
+        prefixes: Prefixes,
+        failures: &mut Failures,
+    ) {
+        let mut changes = self.changes(rib, dirty, table, prefixes, failures);
+        if prefixes == Prefixes::AllOrNone && failures.first.is_some() {
+            self.abandon(&changes);
+            return;
+        }
+        let all: Vec<_> = changes.iter().map(|it| (it.prefix, it.wanted)).collect();
+        if let Err(error) = table.apply(&all) {
+            if prefixes == Prefixes::AllOrNone {
+                let error = match all[..] {
+                    [(prefix, _)] => TableError::Prefix { prefix, error },
+                    _ => TableError::Prefixes { count: all.len(), error },
+                };
+                failures.note(error);
+                self.abandon(&changes);
+                return;
+            }
+            changes.retain(|change| {
+                let Change { prefix, wanted, .. } = *change;
+                let applied = table.apply(&[(prefix, wanted)]);
+                if let Err(error) = applied {
+                    let error = TableError::Prefix { prefix, error };
+                    failures.note_prefix(prefix, error);
+                    self.give_back(wanted);
+                    return false;
+                }
+                true
+            });
+        }
+        for Change { prefix, before, wanted } in changes {
+            self.give_back(before);
+            self.mark(prefix, wanted == Some(ROUTE_LOCAL), table, failures);
+        }
+    }
+
+    /// Everything that prefixes are to lead to is there afterwards. What is for this host comes
+    /// first: it must not be forwarded for want of room.
+    fn changes(
+        &mut self,
+        rib: &Rib,
+        dirty: &Dirty,
+        table: &mut impl Table,
+        how: Prefixes,
+        failures: &mut Failures,
+    ) -> Vec<Change> {
         let all: BTreeSet<Prefix>;
         let prefixes = if dirty.all {
-            all = self.prefixes.keys().copied().chain(rib.prefixes()).collect();
+            all = table.prefixes().into_iter().chain(rib.prefixes()).collect();
             &all
         } else {
             &dirty.prefixes
         };
-        // What is for this host must not be forwarded for want of room, so it comes first.
-        let (locals, others): (Vec<Prefix>, Vec<Prefix>) =
-            prefixes.iter().partition(|prefix| rib.target(**prefix) == Some(Target::Local));
-        for (done, prefix) in locals.into_iter().chain(others).enumerate() {
+        let mut locals = Vec::new();
+        let mut others = Vec::new();
+        for (done, prefix) in prefixes.iter().copied().enumerate() {
             if done % PREFIXES_BETWEEN_SIGNS == 0 {
                 table.show_life();
             }
-            let result = self.update_prefix(rib, prefix, table);
-            failures.note(result, |unfinished| unfinished.prefixes.insert(prefix));
+            if how == Prefixes::AllOrNone && failures.first.is_some() {
+                break;
+            }
+            let before = table.route(prefix);
+            let wanted = match rib.target(prefix) {
+                None => None,
+                Some(Target::Local) => Some(ROUTE_LOCAL),
+                Some(Target::Via(paths)) => match self.sets.id(&paths) {
+                    Some(route) if before == Some(route) => before,
+                    _ => match self.sets.take(&paths, rib, &mut self.hops, table) {
+                        Ok(route) => Some(route),
+                        Err(error) => {
+                            failures.note_prefix(prefix, error);
+                            continue;
+                        }
+                    },
+                },
+            };
+            let is_local = wanted == Some(ROUTE_LOCAL);
+            if is_local || wanted == before {
+                // Before it is written; or what a try has left that failed.
+                self.mark(prefix, is_local, table, failures);
+            }
+            if wanted != before {
+                let changes = if is_local { &mut locals } else { &mut others };
+                changes.push(Change { prefix, before, wanted });
+            }
         }
-        failures.into_result()
+        locals.append(&mut others);
+        locals
     }
 
-    /// Hops that routes lead over, with their route ids and where they lead.
-    pub fn hops(&self) -> impl Iterator<Item = (Hop, RouteId, Way, u64)> + '_ {
-        self.hops.iter().map(|(hop, it)| (*hop, it.route, it.way, it.prefixes))
-    }
-
-    pub fn way(&self, hop: Hop) -> Option<Way> {
-        self.hops.get(&hop).map(|installed| installed.way)
-    }
-
-    fn update_prefix(
+    /// Marks a prefix of the local table, or takes the mark from one that is none.
+    fn mark(
         &mut self,
-        rib: &Rib,
         prefix: Prefix,
+        is_local: bool,
         table: &mut impl Table,
-    ) -> Result<(), TableError> {
-        let (wanted, installed) = (rib.target(prefix), self.prefixes.get(&prefix).copied());
-        if wanted == installed {
-            return Ok(());
+        failures: &mut Failures,
+    ) {
+        if is_local == self.locals.contains(&prefix) {
+            return;
         }
-        let failed = |error| TableError::Prefix { prefix, error };
-        match wanted {
-            Some(Target::Local) => {
-                table.insert(prefix, ROUTE_LOCAL).map_err(failed)?;
-                table.set_local(prefix, true).map_err(failed)?;
-            }
-            Some(Target::Hop(hop)) => {
-                let route = self.take_hop(rib, hop, table)?;
-                if let Err(error) = table.insert(prefix, route) {
-                    self.give_back_hop(hop);
-                    return Err(failed(error));
-                }
-            }
-            None => table.remove(prefix).map_err(failed)?,
-        }
-        match wanted {
-            Some(target) => self.prefixes.insert(prefix, target),
-            None => self.prefixes.remove(&prefix),
-        };
-        match installed {
-            Some(Target::Local) => table.set_local(prefix, false).map_err(failed)?,
-            Some(Target::Hop(hop)) => self.give_back_hop(hop),
-            None => {}
-        }
-        Ok(())
-    }
-
-    fn take_hop(
-        &mut self,
-        rib: &Rib,
-        hop: Hop,
-        table: &mut impl Table,
-    ) -> Result<RouteId, TableError> {
-        if !self.hops.contains_key(&hop) {
-            let route = self.routes.take(|| table.grace()).ok_or(TableError::RouteIds)?;
-            let way = Err(Reason::NeighbourPending);
-            let unused = InstalledHop { route, way, adjacency: ADJACENCY_NONE, prefixes: 0 };
-            self.hops.insert(hop, unused);
-            let written = table
-                .set_word(route, RouteWord::unusable(Reason::NeighbourPending))
-                .map_err(TableError::from)
-                .and_then(|()| self.update_hop(rib, hop, table));
-            if let Err(error) = written {
-                self.forget_hop(hop);
-                return Err(error);
-            }
-        }
-        let Some(installed) = self.hops.get_mut(&hop) else { return Err(TableError::RouteIds) };
-        installed.prefixes += 1;
-        Ok(installed.route)
-    }
-
-    fn update_hop(
-        &mut self,
-        rib: &Rib,
-        hop: Hop,
-        table: &mut impl Table,
-    ) -> Result<(), TableError> {
-        let way = rib.way(hop);
-        let Some(installed) = self.hops.get_mut(&hop) else { return Ok(()) };
-        if way == installed.way {
-            return Ok(());
-        }
-        let (adjacency, word) = match way {
-            Ok(way) => {
-                let taken = self.adjacencies.take(|| table.grace());
-                let index = taken.ok_or(TableError::Adjacencies)?;
-                if let Err(error) = table.set_adjacency(index, way) {
-                    self.adjacencies.give_back(index);
-                    return Err(error.into());
-                }
-                (index, RouteWord::via(index))
-            }
-            Err(reason) => (ADJACENCY_NONE, RouteWord::unusable(reason)),
-        };
-        let (unlinked, result) = match table.set_word(installed.route, word) {
-            Ok(()) => {
-                installed.way = way;
-                (std::mem::replace(&mut installed.adjacency, adjacency), Ok(()))
-            }
-            Err(error) => (adjacency, Err(error.into())),
-        };
-        if unlinked != ADJACENCY_NONE {
-            self.adjacencies.give_back(unlinked);
-        }
-        result
-    }
-
-    fn give_back_hop(&mut self, hop: Hop) {
-        if let Some(installed) = self.hops.get_mut(&hop) {
-            installed.prefixes -= 1;
-            if installed.prefixes == 0 {
-                self.forget_hop(hop);
+        match table.set_local(prefix, is_local) {
+            Ok(()) if is_local => drop(self.locals.insert(prefix)),
+            Ok(()) => drop(self.locals.remove(&prefix)),
+            Err(error) => {
+                let error = TableError::Prefix { prefix, error };
+                failures.note_prefix(prefix, error);
             }
         }
     }
 
-    fn forget_hop(&mut self, hop: Hop) {
-        if let Some(installed) = self.hops.remove(&hop) {
-            self.routes.give_back(installed.route);
-            if installed.adjacency != ADJACENCY_NONE {
-                self.adjacencies.give_back(installed.adjacency);
-            }
+    fn abandon(&mut self, changes: &[Change]) {
+        for change in changes {
+            self.give_back(change.wanted);
+        }
+    }
+
+    fn give_back(&mut self, route: Option<RouteId>) {
+        if let Some(route) = route {
+            self.sets.give_back(route, &mut self.hops);
         }
     }
 }

@@ -1,102 +1,22 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
+use std::net::IpAddr;
+
+use forwarder_common::{
+    abi::{ADJACENCY_FRAGS, Adjacency, ROUTE_LOCAL},
+    verdict::Reason,
 };
 
-use forwarder_common::abi::{ADJACENCY_FRAGS, Adjacency, ROUTE_LOCAL, RouteId, RouteWord};
-
+use self::table::FakeTable;
 use super::*;
-use crate::netlink::event::{Address, Link, Neighbour};
+use crate::{
+    netlink::event::{Address, Link, Neighbour, NeighbourState},
+    paths::Hop,
+    route::RouteState,
+};
 
 mod history;
-
-/// The maps as collections. A lookup goes the way of the programs.
-#[derive(Debug, Default)]
-struct FakeTable {
-    fib: BTreeMap<Prefix, RouteId>,
-    locals: BTreeSet<Prefix>,
-    words: BTreeMap<RouteId, RouteWord>,
-    adjacencies: BTreeMap<u32, Adjacency>,
-    /// Writes that succeed before one fails; `None`: none fails.
-    fails_after: Option<u32>,
-    /// Prefixes that there is no room for.
-    refused: BTreeSet<Prefix>,
-    graces: u32,
-}
-
-impl FakeTable {
-    fn write(&mut self) -> io::Result<()> {
-        match &mut self.fails_after {
-            Some(0) => {
-                self.fails_after = None;
-                Err(io::ErrorKind::StorageFull.into())
-            }
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn lookup(&self, address: IpAddr) -> Option<Result<Adjacency, Reason>> {
-        let matching = self.fib.iter().filter(|(prefix, _)| prefix.contains(address));
-        let (_, route) = matching.max_by_key(|(prefix, _)| prefix.len())?;
-        Some(self.words[route].resolve().map(|index| self.adjacencies[&index]))
-    }
-}
-
-impl Table for FakeTable {
-    fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
-        self.write()?;
-        if self.refused.contains(&prefix) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        assert!(self.words.contains_key(&route), "a prefix leads to a route without a word");
-        self.fib.insert(prefix, route);
-        Ok(())
-    }
-
-    fn remove(&mut self, prefix: Prefix) -> io::Result<()> {
-        self.write()?;
-        assert!(self.fib.remove(&prefix).is_some(), "{prefix} was not there");
-        Ok(())
-    }
-
-    fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
-        self.write()?;
-        if is_local {
-            self.locals.insert(prefix)
-        } else {
-            self.locals.remove(&prefix)
-        };
-        Ok(())
-    }
-
-    fn set_word(&mut self, route: RouteId, word: RouteWord) -> io::Result<()> {
-        self.write()?;
-        if let Ok(index) = word.resolve() {
-            assert!(self.adjacencies.contains_key(&index), "a word leads to no adjacency");
-        }
-        self.words.insert(route, word);
-        Ok(())
-    }
-
-    fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()> {
-        self.write()?;
-        let in_use = self.words.values().any(|word| word.resolve() == Ok(index));
-        assert!(!in_use, "an adjacency that a word leads to was changed");
-        self.adjacencies.insert(index, adjacency);
-        Ok(())
-    }
-
-    fn grace(&mut self) -> bool {
-        self.graces += 1;
-        true
-    }
-
-    fn show_life(&mut self) {}
-}
+mod per_cpu;
+mod several;
+mod table;
 
 const ETH0: u32 = 2;
 const ETH1: u32 = 1001;
@@ -126,7 +46,8 @@ fn prefix(text: &str) -> Prefix {
 
 fn route(to: &str, via: Option<&str>, dev: Option<&str>) -> Route {
     let via = via.map(|via| via.parse().unwrap());
-    Route { prefix: prefix(to), next_hop: NextHop { via, dev: dev.map(str::to_owned) } }
+    let next_hop = NextHop { via, dev: dev.map(str::to_owned), weight: 1 };
+    Route { prefix: prefix(to), next_hops: vec![next_hop], cpus: None }
 }
 
 fn address(ifindex: u32, subnet: &str) -> Address {
@@ -151,8 +72,12 @@ fn routing_with(limits: Limits) -> Routing<FakeTable> {
     routing
 }
 
+fn limits(routes4: u32, routes6: u32) -> Limits {
+    Limits { routes4, routes6, sets: 100, cpus: vec![0, 1, 2, 5] }
+}
+
 fn routing() -> Routing<FakeTable> {
-    routing_with(Limits { routes4: 1000, routes6: 1000 })
+    routing_with(limits(1000, 1000))
 }
 
 fn add(routing: &mut Routing<FakeTable>, route: Route) -> Result<RouteEntry, Refusal> {
@@ -173,7 +98,7 @@ fn a_route_forwards_as_soon_as_its_next_hop_is_known_and_no_longer_than_it_is() 
     let to: IpAddr = "198.19.0.1".parse().unwrap();
     let entry =
         add(&mut routing, route("198.19.0.0/16", Some("198.18.2.2"), Some("eth1"))).unwrap();
-    assert_eq!(entry.state, pending());
+    assert_eq!(entry.states[0], pending());
     assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
     assert_eq!(routing.unconfirmed(), [(ETH1, "198.18.2.2".parse().unwrap())]);
 
@@ -185,7 +110,7 @@ fn a_route_forwards_as_soon_as_its_next_hop_is_known_and_no_longer_than_it_is() 
     assert_eq!(adjacency.flags, ADJACENCY_FRAGS);
     assert_eq!(routing.unconfirmed(), []);
     let forwarding = RouteState::Forwarding { mac: "02:00:00:00:09:09".to_owned() };
-    assert_eq!(routing.show(&Selector::default())[0].state, forwarding);
+    assert_eq!(routing.show(&Selector::default())[0].states[0], forwarding);
 
     let stale = neighbour(ETH1, "198.18.2.2", NeighbourState::Stale);
     routing.apply([Event::Neighbour(stale)]).unwrap();
@@ -247,7 +172,7 @@ fn neighbours_in_a_connected_prefix_are_routes_of_their_own() {
     let mut routing = routing();
     let to: IpAddr = "198.18.2.7".parse().unwrap();
     let entry = add(&mut routing, route("198.18.2.0/24", None, Some("eth1"))).unwrap();
-    assert_eq!(entry.state, RouteState::Connected);
+    assert_eq!(entry.states[0], RouteState::Connected);
     assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
 
     let reachable = neighbour(ETH1, "198.18.2.7", NeighbourState::Reachable);
@@ -256,8 +181,8 @@ fn neighbours_in_a_connected_prefix_are_routes_of_their_own() {
     assert_eq!(routing.table.lookup(to).unwrap().unwrap().port, ETH1);
     let other: IpAddr = "198.18.2.8".parse().unwrap();
     assert_eq!(routing.table.lookup(other), Some(Err(Reason::NeighbourPending)));
-    assert!(matches!(routing.get(to).unwrap().state, RouteState::Forwarding { .. }));
-    assert_eq!(routing.get(other).unwrap().state, pending());
+    assert!(matches!(routing.get(to)[0].states[0], RouteState::Forwarding { .. }));
+    assert_eq!(routing.get(other)[0].states[0], pending());
 
     // A longer prefix takes the host away, and gives it back.
     add(&mut routing, route("198.18.2.0/28", Some("198.18.1.9"), Some("eth0"))).unwrap();
@@ -275,7 +200,7 @@ fn neighbours_in_a_connected_prefix_are_routes_of_their_own() {
 fn local_prefixes_win_and_hide_what_is_below_them() {
     let mut routing = routing();
     let entry = add(&mut routing, route("198.18.1.1/32", Some("198.18.2.2"), None)).unwrap();
-    assert_eq!(entry.state, RouteState::Unusable { reason: "local".to_owned() });
+    assert_eq!(entry.states[0], RouteState::Unusable { reason: "local".to_owned() });
     assert_eq!(routing.table.fib[&prefix("198.18.1.1")], ROUTE_LOCAL);
 
     add(&mut routing, route("198.19.5.0/25", Some("198.18.2.2"), None)).unwrap();
@@ -381,8 +306,7 @@ fn ipv6_goes_nowhere_where_linux_has_none() {
 
 #[test]
 fn what_is_refused_and_how_it_is_said() {
-    let limits = Limits { routes4: 2, routes6: 0 };
-    let mut routing = routing_with(limits);
+    let mut routing = routing_with(limits(2, 0));
     let first = route("198.19.1.0/24", Some("198.18.2.2"), Some("eth1"));
     add(&mut routing, first.clone()).unwrap();
     let rows = [
@@ -467,8 +391,8 @@ fn a_load_is_done_whole_or_not_at_all() {
     assert_eq!((routing.table.fib.clone(), routing.show(&Selector::default())), before);
 
     // The kernel refuses one in the middle: what was written is taken back.
-    // One word for the new next hop, then twenty prefixes.
-    for fails_after in 0..21 {
+    // One word for the new next hop, then twenty prefixes, which are one write of all or none.
+    for fails_after in 0..2 {
         routing.table.fails_after = Some(fails_after);
         let replacing = (0..20).map(good).collect();
         let refusal = routing.load(replacing, Existing::Replace).unwrap_err();

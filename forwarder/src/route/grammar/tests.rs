@@ -40,16 +40,160 @@ fn routes_are_read() {
     ] {
         let route = read(line, family).unwrap_or_else(|error| panic!("{line}: {error}"));
         assert_eq!(route.prefix, prefix.parse().unwrap(), "{line}");
-        assert_eq!(route.next_hop.via, via.parse().ok(), "{line}");
-        assert_eq!(route.next_hop.dev.as_deref().unwrap_or_default(), dev, "{line}");
+        let [next_hop] = &route.next_hops[..] else { panic!("{route:?}") };
+        assert_eq!(next_hop.via, via.parse().ok(), "{line}");
+        assert_eq!(next_hop.dev.as_deref().unwrap_or_default(), dev, "{line}");
+        assert_eq!((next_hop.weight, route.cpus), (1, None), "{line}");
     }
+}
+
+#[test]
+fn several_next_hops_weights_and_cpus_are_read() {
+    let next_hop = |via: &str, dev: &str, weight| NextHop {
+        via: via.parse().ok(),
+        dev: Some(dev.to_owned()).filter(|dev| !dev.is_empty()),
+        weight,
+    };
+    let (a, b) = ("198.18.1.2", "198.18.2.2");
+    for (line, prefix, cpus, next_hops) in [
+        (
+            "198.18.9.0/24 nexthop via 198.18.1.2 dev eth1 weight 2 nexthop via 198.18.2.2 dev eth2",
+            "198.18.9.0/24",
+            None,
+            vec![next_hop(a, "eth1", 2), next_hop(b, "eth2", 1)],
+        ),
+        (
+            "198.18.9.0/24 proto xdp nexthop weight 256 via 198.18.1.2 nexthop dev eth2 via 198.18.2.2",
+            "198.18.9.0/24",
+            None,
+            vec![next_hop(a, "", 256), next_hop(b, "eth2", 1)],
+        ),
+        (
+            "default nexthop via 2001:db8::1 nexthop via fe80::1 dev eth1 weight 1",
+            "::/0",
+            None,
+            vec![next_hop("2001:db8::1", "", 1), next_hop("fe80::1", "eth1", 1)],
+        ),
+        (
+            "198.18.9.0/24 nexthop via inet6 2001:db8::1 nexthop via 198.18.2.2",
+            "198.18.9.0/24",
+            None,
+            vec![next_hop("2001:db8::1", "", 1), next_hop(b, "", 1)],
+        ),
+        ("198.18.9.0/24 nexthop via 198.18.1.2", "198.18.9.0/24", None, vec![next_hop(a, "", 1)]),
+        (
+            "198.18.9.0/24 via 198.18.1.2 dev eth1 weight 3",
+            "198.18.9.0/24",
+            None,
+            vec![next_hop(a, "eth1", 3)],
+        ),
+        (
+            "198.18.9.0/24 cpu 0-1,5 via 198.18.1.2",
+            "198.18.9.0/24",
+            Some(vec![0, 1, 5]),
+            vec![next_hop(a, "", 1)],
+        ),
+        (
+            "198.18.9.0/24 cpu 3 nexthop via 198.18.1.2 nexthop via 198.18.2.2 weight 9",
+            "198.18.9.0/24",
+            Some(vec![3]),
+            vec![next_hop(a, "", 1), next_hop(b, "", 9)],
+        ),
+    ] {
+        let expected = Route { prefix: prefix.parse().unwrap(), next_hops, cpus };
+        assert_eq!(read(line, None), Ok(expected), "{line}");
+    }
+}
+
+#[test]
+fn sets_that_are_wrong_are_named() {
+    let hops = |count: usize| {
+        let hops = (0..count).map(|host| format!(" nexthop via 198.18.1.{host}"));
+        format!("198.19.0.0/16{}", hops.collect::<String>())
+    };
+    for (line, message) in [
+        (
+            "198.19.0.0/16 nexthop",
+            "'198.19.0.0/16' leads nowhere: add `via ADDRESS`, `dev INTERFACE` or both",
+        ),
+        (
+            "198.19.0.0/16 nexthop via 198.18.1.2 nexthop weight 2",
+            "'198.19.0.0/16' leads nowhere: add `via ADDRESS`, `dev INTERFACE` or both",
+        ),
+        (
+            "198.19.0.0/16 nexthop via 198.18.1.2 dev eth1 nexthop via 198.18.1.2 dev eth1 weight 2",
+            "the next hop via 198.18.1.2 dev eth1 is there twice: give it a larger weight instead",
+        ),
+        (
+            "198.19.0.0/16 dev eth1 nexthop via 198.18.1.2",
+            "'dev' stands before `nexthop`, where it would be of no next hop: write it behind",
+        ),
+        (
+            "198.19.0.0/16 nexthop via 198.18.1.2 cpu 1",
+            "'cpu' is not understood: write nexthop via ADDRESS [dev INTERFACE] [weight NUMBER] …",
+        ),
+        (
+            "198.19.0.0/16 nexthop via 198.18.1.2 onlink",
+            "'onlink' is not supported: the next hop must be reached through an address of its interface",
+        ),
+        ("198.19.0.0/16 nexthop via 198.18.1.2 via 198.18.1.3", "'via' is given twice"),
+        (
+            "198.19.0.0/16 via 198.18.1.2 weight 0",
+            "'0' is not a weight: write a number from 1 to 256",
+        ),
+        (
+            "198.19.0.0/16 via 198.18.1.2 weight 257",
+            "'257' is not a weight: write a number from 1 to 256",
+        ),
+        (
+            "198.19.0.0/16 via 198.18.1.2 weight +1",
+            "'+1' is not a weight: write a number from 1 to 256",
+        ),
+        (
+            "198.19.0.0/16 via 198.18.1.2 weight -1",
+            "'-1' is not a weight: write a number from 1 to 256",
+        ),
+        ("198.19.0.0/16 via 198.18.1.2 weight", "'weight' needs a number after it"),
+        ("198.19.0.0/16 nhid 7", "'nhid' is not supported: next hops are written out here"),
+        (
+            "198.19.0.0/16 nexthop via 198.18.1.2 nexthop via 2001:db8::1",
+            "'2001:db8::1' is an IPv6 gateway for the IPv4 prefix '198.19.0.0/16': if that is meant (RFC 8950), write `via inet6 2001:db8::1`",
+        ),
+        (
+            "198.19.0.0/16 cpu via 198.18.1.2",
+            "'via' is neither the number of a CPU nor a range of them: write for example 0-3,6",
+        ),
+        (
+            "198.19.0.0/16 via 198.18.1.2 cpu",
+            "'cpu' needs a list of CPUs, for example 0-3,6, after it",
+        ),
+        ("198.19.0.0/16 cpu 1,1 via 198.18.1.2", "CPU 1 is listed twice"),
+        (
+            "198.19.0.0/16 cpu 4096 via 198.18.1.2",
+            "CPU 4096 is beyond the last possible number, 4095",
+        ),
+        ("198.19.0.0/16 cpu 1 cpu 2 via 198.18.1.2", "'cpu' is given twice"),
+        (&hops(65), "a route has at most 64 next hops"),
+    ] {
+        assert_eq!(read(line, None).unwrap_err().to_string(), message, "{line}");
+    }
+    assert_eq!(
+        read(&hops(64).replace("198.18.1.0", "198.18.1.99"), None).unwrap().next_hops.len(),
+        64
+    );
 }
 
 #[test]
 fn words_that_are_wrong_are_named() {
     for (line, message) in [
-        ("", "a prefix is missing: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]"),
-        ("dev eth1", "a prefix is missing: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]"),
+        (
+            "",
+            "a prefix is missing: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
+        ),
+        (
+            "dev eth1",
+            "a prefix is missing: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
+        ),
         (
             "198.18.2.7/24 dev eth1",
             "'198.18.2.7/24' has host bits set: the prefix is 198.18.2.0/24",
@@ -74,7 +218,7 @@ fn words_that_are_wrong_are_named() {
         ("198.18.2.0/24 to 198.18.3.0/24 dev eth1", "'198.18.3.0/24' is given twice"),
         (
             "198.18.2.0/24 198.18.3.0/24 dev eth1",
-            "'198.18.3.0/24' is not understood: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "'198.18.3.0/24' is not understood: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
         ),
         (
             "198.18.2.0/24 dev interface-sixteen",
@@ -83,10 +227,6 @@ fn words_that_are_wrong_are_named() {
         (
             "198.18.2.0/24 dev eth1 metric 100",
             "'metric' is not supported: a prefix has one route here",
-        ),
-        (
-            "198.18.2.0/24 nexthop via 198.18.1.2",
-            "'nexthop' is not supported: a route has one next hop here",
         ),
         ("198.18.2.0/24 dev eth1 table 100", "'table' is not supported: there is one table here"),
         (
@@ -103,11 +243,11 @@ fn words_that_are_wrong_are_named() {
         ),
         (
             "198.18.2.0/24 dev eth1 foo",
-            "'foo' is not understood: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "'foo' is not understood: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
         ),
         (
             "root 198.18.2.0/24 dev eth1",
-            "'root' is not understood: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "'root' is not understood: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
         ),
     ] {
         assert_eq!(read(line, None).unwrap_err().to_string(), message, "{line}");
@@ -226,6 +366,15 @@ fn what_is_wrong_with_a_selector_is_named() {
         ("198.18.2.1/24", "'198.18.2.1/24' has host bits set: the prefix is 198.18.2.0/24"),
         ("root 0/0 match 198.18.2.0/24", "'198.18.2.0/24' is given twice"),
         ("table main", "'table' is not supported: there is one table here"),
+        ("cpu 1", "'cpu' is not supported: routes are shown and flushed for all CPUs together"),
+        (
+            "nexthop via 198.18.1.2",
+            "'nexthop' is not supported: name one next hop with `via` and `dev`, or the prefix alone",
+        ),
+        (
+            "via 198.18.1.2 weight 2",
+            "'weight' is not supported: which next hop is told by `via` and `dev` alone",
+        ),
         (
             "cache",
             "'cache' is not understood: write [root|match|exact] PREFIX [via ADDRESS] [dev INTERFACE]",
@@ -240,7 +389,7 @@ fn one_route_is_named_exactly() {
     for (words, message) in [
         (
             &["dev", "eth1"][..],
-            "a prefix is missing: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "a prefix is missing: write PREFIX [cpu LIST] [via ADDRESS] [dev INTERFACE]",
         ),
         (
             &["root", "0/0"],
@@ -254,6 +403,8 @@ fn one_route_is_named_exactly() {
         assert_eq!(exact(words, None).unwrap_err().to_string(), message);
     }
     assert!(exact(&["198.18.2.0/24", "via", "198.18.1.2"], None).is_ok());
+    let of_cpus = exact(&["198.18.2.0/24", "cpu", "0-1"], None).unwrap();
+    assert_eq!(of_cpus.cpus, Some(vec![0, 1]));
 }
 
 #[test]
@@ -298,15 +449,26 @@ pub(crate) fn any_route() -> impl Strategy<Value = Route> {
         ipv4.prop_map(|(address, length, via)| (address, length, via)),
         ipv6.prop_map(|(address, length, via)| (address, length, via)),
     ];
-    (prefix_and_via, dev, 0..3u8).prop_map(|((address, length, via), dev, which)| {
-        let net = IpNet::new(address, length).unwrap().trunc();
-        let link_local = matches!(via, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let next_hop = NextHop {
-            via: (which != 0).then_some(via),
-            dev: (which != 1 || link_local).then_some(dev),
-        };
-        Route { prefix: Prefix::new(net).unwrap(), next_hop }
-    })
+    let weights = prop::collection::vec(prop_oneof![Just(1u16), 1..=WEIGHT_MAX], 1..4);
+    let cpus = prop::option::weighted(0.3, prop::collection::btree_set(0..4096u32, 1..5));
+    (prefix_and_via, dev, 0..3u8, weights, cpus).prop_map(
+        |((address, length, via), dev, which, weights, cpus)| {
+            let net = IpNet::new(address, length).unwrap().trunc();
+            let link_local = matches!(via, IpAddr::V6(v6) if v6.is_unicast_link_local());
+            // Several differ by their interface.
+            let has_dev = which != 1 || link_local || weights.len() > 1;
+            let next_hops = (0..).zip(weights).map(|(number, weight)| NextHop {
+                via: (which != 0).then_some(via),
+                dev: has_dev.then(|| format!("{}{number}", &dev[..dev.len().min(14)])),
+                weight,
+            });
+            Route {
+                prefix: Prefix::new(net).unwrap(),
+                next_hops: next_hops.collect(),
+                cpus: cpus.map(|cpus| cpus.into_iter().collect()),
+            }
+        },
+    )
 }
 
 proptest! {
@@ -344,6 +506,10 @@ fn any_word() -> impl Strategy<Value = String> {
             "proto",
             "xdp",
             "metric",
+            "nexthop",
+            "weight",
+            "cpu",
+            "0-1",
         ])
         .prop_map(str::to_owned),
         any::<String>(),
