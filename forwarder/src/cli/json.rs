@@ -79,8 +79,8 @@ impl<'a> RouteJson<'a> {
                 let weight = (next_hop.weight != 1).then_some(next_hop.weight);
                 one = Some((NextHopJson::new(family, next_hop, weight), state.into()));
             }
-            (next_hops, states) => {
-                nexthops.extend(next_hops.iter().zip(states).map(|(it, state)| MemberJson {
+            (several, states) => {
+                nexthops.extend(several.iter().zip(states).map(|(it, state)| MemberJson {
                     next_hop: NextHopJson::new(family, it, Some(it.weight)),
                     flags: [],
                     state: state.into(),

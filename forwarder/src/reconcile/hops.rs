@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Hops {
-    hops: HashMap<Hop, InstalledHop>,
+    installed: HashMap<Hop, InstalledHop>,
     /// Adjacencies of before, which words or buckets may still have.
     replaced: Vec<(Hop, u32)>,
     adjacencies: Ids,
@@ -34,27 +34,27 @@ struct InstalledHop {
 impl Hops {
     pub(super) fn new() -> Self {
         let adjacencies = Ids::new(ADJACENCY_NONE + 1, ADJACENCIES_MAX);
-        Self { hops: HashMap::new(), replaced: Vec::new(), adjacencies }
+        Self { installed: HashMap::new(), replaced: Vec::new(), adjacencies }
     }
 
     pub(super) fn way(&self, hop: Hop) -> Option<Way> {
-        self.hops.get(&hop).map(|installed| installed.way)
+        self.installed.get(&hop).map(|installed| installed.way)
     }
 
     pub(super) fn users(&self) -> impl Iterator<Item = (Hop, &BTreeSet<RouteId>)> + '_ {
-        self.hops.iter().map(|(hop, installed)| (*hop, &installed.users))
+        self.installed.iter().map(|(hop, installed)| (*hop, &installed.users))
     }
 
     /// The index of a hop's adjacency, or the reason why there is none.
     pub(super) fn adjacency(&self, hop: Hop) -> Result<u32, Reason> {
-        let installed = self.hops.get(&hop).ok_or(Reason::NeighbourPending)?;
+        let installed = self.installed.get(&hop).ok_or(Reason::NeighbourPending)?;
         installed.way.map(|_| installed.adjacency)
     }
 
     pub(super) fn dirty(&self, dirty: &Dirty) -> Vec<Hop> {
         let is_dirty =
             |hop: &Hop| dirty.all || dirty.links.contains(&hop.ifindex) || dirty.hops.contains(hop);
-        self.hops.keys().filter(|hop| is_dirty(hop)).copied().collect()
+        self.installed.keys().filter(|hop| is_dirty(hop)).copied().collect()
     }
 
     /// Writes where a hop leads now. The sets that are to be updated for it come back; until they
@@ -65,7 +65,7 @@ impl Hops {
         way: Way,
         table: &mut impl Table,
     ) -> Result<Vec<RouteId>, TableError> {
-        let Some(installed) = self.hops.get_mut(&hop) else { return Ok(Vec::new()) };
+        let Some(installed) = self.installed.get_mut(&hop) else { return Ok(Vec::new()) };
         if way == installed.way {
             return Ok(Vec::new());
         }
@@ -80,9 +80,9 @@ impl Hops {
 
     /// After all sets but these have been updated.
     pub(super) fn give_back_replaced(&mut self, failed: &BTreeSet<RouteId>) {
-        let Self { hops, replaced, adjacencies } = self;
+        let Self { installed, replaced, adjacencies } = self;
         replaced.retain(|(hop, adjacency)| {
-            let users = hops.get(hop).map(|installed| &installed.users);
+            let users = installed.get(hop).map(|hop| &hop.users);
             let is_written_somewhere = users.is_some_and(|users| !users.is_disjoint(failed));
             if !is_written_somewhere {
                 adjacencies.give_back(*adjacency);
@@ -99,24 +99,24 @@ impl Hops {
         way: Way,
         table: &mut impl Table,
     ) -> Result<(), TableError> {
-        if let Some(installed) = self.hops.get_mut(&hop) {
+        if let Some(installed) = self.installed.get_mut(&hop) {
             installed.users.insert(user);
             return Ok(());
         }
         let adjacency = write(&mut self.adjacencies, way, table)?;
-        self.hops.insert(hop, InstalledHop { way, adjacency, users: [user].into() });
+        self.installed.insert(hop, InstalledHop { way, adjacency, users: [user].into() });
         Ok(())
     }
 
     /// A set does not use a hop any more.
     pub(super) fn release(&mut self, hop: Hop, user: RouteId) {
-        let Some(installed) = self.hops.get_mut(&hop) else { return };
+        let Some(installed) = self.installed.get_mut(&hop) else { return };
         installed.users.remove(&user);
         if installed.users.is_empty() {
             if installed.adjacency != ADJACENCY_NONE {
                 self.adjacencies.give_back(installed.adjacency);
             }
-            self.hops.remove(&hop);
+            self.installed.remove(&hop);
         }
     }
 }

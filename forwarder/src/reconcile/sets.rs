@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Sets {
     ids: HashMap<Arc<Paths>, RouteId>,
-    sets: HashMap<RouteId, InstalledSet>,
+    installed: HashMap<RouteId, InstalledSet>,
     free: Ids,
     buckets: Ranges,
     /// How many there may be.
@@ -59,7 +59,7 @@ impl Sets {
     pub(super) fn new(max: u32) -> Self {
         Self {
             ids: HashMap::new(),
-            sets: HashMap::new(),
+            installed: HashMap::new(),
             free: Ids::new(ROUTE_IDS_FIRST, ROUTE_IDS_FIRST + max),
             buckets: Ranges::new(BUCKETS_MAX),
             max,
@@ -71,15 +71,15 @@ impl Sets {
     }
 
     pub(super) fn prefixes(&self, route: RouteId) -> u64 {
-        self.sets.get(&route).map_or(0, |set| set.prefixes)
+        self.installed.get(&route).map_or(0, |set| set.prefixes)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (RouteId, &Paths, u64)> + '_ {
-        self.sets.iter().map(|(route, set)| (*route, &*set.paths, set.prefixes))
+        self.installed.iter().map(|(route, set)| (*route, &*set.paths, set.prefixes))
     }
 
     pub(super) fn hops(&self, route: RouteId) -> Vec<Hop> {
-        self.sets.get(&route).map_or(Vec::new(), |set| set.paths.hops().collect())
+        self.installed.get(&route).map_or(Vec::new(), |set| set.paths.hops().collect())
     }
 
     /// One prefix more leads there. Words and all that they lead to are written before this returns.
@@ -91,7 +91,7 @@ impl Sets {
         table: &mut impl Table,
     ) -> Result<RouteId, TableError> {
         if let Some(route) = self.ids.get(paths) {
-            if let Some(set) = self.sets.get_mut(route) {
+            if let Some(set) = self.installed.get_mut(route) {
                 set.prefixes += 1;
             }
             return Ok(*route);
@@ -105,7 +105,7 @@ impl Sets {
             words: None,
             groups: BTreeMap::new(),
         };
-        self.sets.insert(route, set);
+        self.installed.insert(route, set);
         let written = paths
             .hops()
             .try_for_each(|hop| hops.take(hop, route, rib.way(hop), table))
@@ -122,12 +122,12 @@ impl Sets {
 
     /// One prefix less leads there.
     pub(super) fn give_back(&mut self, route: RouteId, hops: &mut Hops) {
-        let Some(set) = self.sets.get_mut(&route) else { return };
+        let Some(set) = self.installed.get_mut(&route) else { return };
         set.prefixes -= 1;
         if set.prefixes > 0 {
             return;
         }
-        if let Some(set) = self.sets.remove(&route) {
+        if let Some(set) = self.installed.remove(&route) {
             self.ids.remove(&set.paths);
             self.free.give_back(route);
             for group in set.groups.values() {
@@ -145,7 +145,7 @@ impl Sets {
         paths: &Paths,
         table: &mut impl Table,
     ) -> Result<(), TableError> {
-        let Some(set) = self.sets.get_mut(&route) else { return Ok(()) };
+        let Some(set) = self.installed.get_mut(&route) else { return Ok(()) };
         for members in paths.lists().filter(|members| members.len() > 1) {
             if set.groups.contains_key(members) {
                 continue;
@@ -166,7 +166,7 @@ impl Sets {
         hops: &Hops,
         table: &mut impl Table,
     ) -> Result<(), TableError> {
-        let Some(InstalledSet { paths, words, groups, .. }) = self.sets.get_mut(&route) else {
+        let Some(InstalledSet { paths, words, groups, .. }) = self.installed.get_mut(&route) else {
             return Ok(());
         };
         for (members, group) in groups.iter_mut() {
@@ -174,7 +174,7 @@ impl Sets {
                 group.update(members, hops, table)?;
             }
         }
-        let mut wanted = Words::from(word(&paths.members(), groups, hops));
+        let mut wanted = Words::from(word(paths.members(), groups, hops));
         for (cpu, members) in paths.cpus() {
             let own = word(members, groups, hops);
             if own != wanted.all {

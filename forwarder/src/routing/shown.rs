@@ -111,9 +111,11 @@ impl<T: Table> Routing<T> {
     pub(super) fn entries(&self, prefix: Prefix, paths: &Paths) -> Vec<RouteEntry> {
         let is_hidden = self.rib.is_hidden(prefix);
         let entry = |cpus, members: &[Member]| {
-            let state = |member: &Member| match is_hidden {
-                true => RouteState::Unusable { reason: Reason::Local.label().to_owned() },
-                false => self.state(member.hop),
+            let state = |member: &Member| {
+                if is_hidden {
+                    return RouteState::Unusable { reason: Reason::Local.label().to_owned() };
+                }
+                self.state(member.hop)
             };
             let route = Route { prefix, next_hops: self.next_hops(members), cpus };
             RouteEntry { route, states: members.iter().map(state).collect() }

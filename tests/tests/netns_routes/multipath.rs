@@ -58,7 +58,7 @@ fn links(testbed: &Testbed, frames: &[Frame]) -> Vec<u8> {
 }
 
 fn count(links: &[u8], link: u8) -> usize {
-    links.iter().filter(|it| **it == link).count()
+    links.iter().map(|it| usize::from(*it == link)).sum()
 }
 
 /// Waits until a next hop has this state.

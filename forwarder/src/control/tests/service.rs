@@ -24,7 +24,7 @@ async fn every_request_is_answered() {
             client.route_add(route(8), Existing::Replace).unwrap();
 
             let get = |client: &mut Client, text: &str| client.route_get(text.parse().unwrap());
-            assert_eq!(get(&mut client, "198.18.0.7").unwrap(), [added.clone()]);
+            assert_eq!(get(&mut client, "198.18.0.7").unwrap(), std::slice::from_ref(&added));
             assert_eq!(get(&mut client, "198.18.0.9").unwrap(), []);
 
             let prefix = Some(PrefixMatch::Exact(route(7).prefix));

@@ -85,8 +85,8 @@ impl<'a> Words<'a> {
                     return Err(unsupported(word, why));
                 }
                 "cpu" => {
-                    let list = value(&mut words, word, "a list of CPUs, for example 0-3,6,")?;
-                    set_once(&mut read.cpus, parse_cpus(list)?, word)?;
+                    let cpus = value(&mut words, word, "a list of CPUs, for example 0-3,6,")?;
+                    set_once(&mut read.cpus, parse_cpus(cpus)?, word)?;
                 }
                 "proto" | "protocol" => {
                     let name = value(&mut words, word, "the name of a protocol")?;

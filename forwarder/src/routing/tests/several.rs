@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{table::Way, *};
+use super::{
+    table::{Way, Writes},
+    *,
+};
 
 const TO: &str = "198.19.0.1";
 const PREFIX: &str = "198.19.0.0/16";
@@ -88,7 +91,7 @@ fn a_member_that_fails_gives_its_flows_to_the_others_and_takes_them_back() {
         .unwrap();
     }
     let before = owners(&routing);
-    routing.table.writes = Default::default();
+    routing.table.writes = Writes::default();
     routing.apply([failed(ETH0, "198.18.1.2")]).unwrap();
     let after = owners(&routing);
     assert!(before.iter().zip(&after).all(|(was, is)| *was == 2 || was == is));
@@ -134,7 +137,7 @@ fn a_mac_address_that_changes_is_followed_in_every_group() {
     add(&mut routing, grammar("198.20.0.0/16 via 198.18.2.4")).unwrap();
     add(&mut routing, grammar("198.21.0.0/16 nexthop via 198.18.1.2 nexthop via 198.18.2.4"))
         .unwrap();
-    routing.table.writes = Default::default();
+    routing.table.writes = Writes::default();
     routing.apply([Event::Neighbour(reachable(ETH1, "198.18.2.4", 77))]).unwrap();
     assert_eq!(routing.table.writes.adjacencies, 1, "all share it");
     let by = |to: &str| {
@@ -290,18 +293,13 @@ fn more_sets_than_there_are_ids_is_an_error_until_one_is_given_back() {
 fn more_groups_than_there_are_buckets_is_an_error_until_one_is_given_back() {
     let mut routing = routing_with(Limits { sets: 1000, ..limits(1000, 1000) });
     // 1,024 buckets each: 256 of these are all.
-    let to = |number: u32| {
-        grammar(&format!(
-            "198.19.{}.{}/32 nexthop via 198.18.1.2 weight 256 nexthop via 198.18.1.3 weight {}",
-            number / 200,
-            number % 200,
-            1 + 2 * (number % 120) + number / 120 % 120 * 0
-        ))
-    };
-    let distinct = |number: u32| {
-        let mut route = to(number);
-        route.next_hops[1].via =
-            Some(IpAddr::from([198, 18, 1, 3 + u8::try_from(number / 120).unwrap()]));
+    let distinct = |number: u16| {
+        let [third, fourth] = number.to_be_bytes();
+        let mut route = grammar(&format!(
+            "198.19.{third}.{fourth} nexthop via 198.18.1.2 weight 256 nexthop via 198.18.1.3"
+        ));
+        route.next_hops[1].weight = 1 + number % 128 * 2;
+        route.next_hops[0].via = Some(IpAddr::from([198, 18, 1, 4 + third * 2 + fourth / 128]));
         route
     };
     for number in 0..256 {
