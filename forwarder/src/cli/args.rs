@@ -282,7 +282,7 @@ pub struct RouteArgs {
         help = "PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]; several next hops: PREFIX [cpu LIST] nexthop via … nexthop via …"
     )]
     pub words: Vec<String>,
-    /// Wait until it forwards; an error when it does not in this time
+    /// Wait until it forwards by all of its next hops; an error when it does not in this time
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX_S))]
     pub wait: Option<u64>,
 }

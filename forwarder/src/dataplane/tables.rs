@@ -142,7 +142,8 @@ impl Table for Tables {
             let was = self.route(*prefix);
             if let Err(error) = self.write(*prefix, *route) {
                 for (prefix, was) in before.into_iter().rev() {
-                    self.write(prefix, was)?;
+                    // There was room for it before.
+                    let _ = self.write(prefix, was);
                 }
                 return Err(error);
             }

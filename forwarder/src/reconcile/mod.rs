@@ -127,7 +127,7 @@ const PREFIXES_BETWEEN_SIGNS: usize = 4096;
 /// What is to become of prefixes when one of them cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefixes {
-    /// Nothing is changed.
+    /// Nothing is changed. For commands, which change nothing but prefixes.
     AllOrNone,
     /// The others are written.
     AsManyAsPossible,
@@ -172,7 +172,9 @@ impl Installed {
         prefixes: Prefixes,
     ) -> Result<(), Unfinished> {
         let mut failures = Failures::default();
-        self.update_hops(rib, dirty, table, &mut failures);
+        if prefixes == Prefixes::AsManyAsPossible {
+            self.update_hops(rib, dirty, table, &mut failures);
+        }
         self.update_prefixes(rib, dirty, table, prefixes, &mut failures);
         failures.into_result()
     }
@@ -228,6 +230,9 @@ impl Installed {
         let mut changes = self.changes(rib, dirty, table, prefixes, failures);
         if prefixes == Prefixes::AllOrNone && failures.first.is_some() {
             self.abandon(&changes);
+            return;
+        }
+        if changes.is_empty() {
             return;
         }
         let all: Vec<_> = changes.iter().map(|it| (it.prefix, it.wanted)).collect();
