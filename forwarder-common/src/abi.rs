@@ -2,12 +2,14 @@
 //!
 //! Addresses are octets in network order; every other number has the byte order of the host.
 
+use core::hint::black_box;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::verdict::{Reason, SLOTS};
 
 /// Goes up with every change of this module or of [`Reason`]'s codes.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Interfaces at once, on which the programs run or by which routes leave.
 pub const INTERFACES_MAX: u32 = 256;
@@ -23,6 +25,10 @@ pub const LOCALS_MAX: u32 = 1 << 14;
 /// Route ids: sets of next hops, not prefixes.
 pub const ROUTE_IDS_MAX: u32 = 1 << 15;
 pub const ADJACENCIES_MAX: u32 = 1 << 16;
+/// Buckets of all groups together.
+pub const BUCKETS_MAX: u32 = 1 << 18;
+/// Buckets of one group; a power of two.
+pub const GROUP_BUCKETS_MAX: u32 = 1 << 10;
 /// Steering buckets; a power of two.
 pub const STEERING_BUCKETS: u32 = 1024;
 /// The bound of `CPUS` in the object; the daemon lowers it to the possible CPUs.
@@ -36,6 +42,7 @@ pub mod name {
     pub const FIB: &str = "FIB";
     pub const LOCALS4: &str = "LOCALS4";
     pub const ROUTES: &str = "ROUTES";
+    pub const BUCKETS: &str = "BUCKETS";
     pub const ADJACENCIES: &str = "ADJACENCIES";
     pub const INTERFACES: &str = "INTERFACES";
     pub const STEERING: &str = "STEERING";
@@ -51,6 +58,7 @@ pub mod name {
     pub const STEER: &str = "STEER";
     pub const COUNT_ROUTES: &str = "COUNT_ROUTES";
     pub const FIB_UNITS_MASK: &str = "FIB_UNITS_MASK";
+    pub const HASH_SEED: &str = "HASH_SEED";
 }
 
 /// Names a set of next hops: what a prefix maps to, and the index into `ROUTES`.
@@ -69,9 +77,13 @@ pub const ADJACENCY_NONE: u32 = 0;
 
 /// Where a route goes on one CPU: written and read as one aligned 8-byte word.
 ///
-/// Low half: index into `ADJACENCIES`. Where that is [`ADJACENCY_NONE`], the high half is the code
-/// of the [`Reason`] why nothing can be forwarded. Otherwise the high half is zero; the compact FIB
-/// will put the size of a bucket range there.
+/// It is one of three things, told apart by the high half:
+///
+/// | high half | low half | |
+/// |---|---|---|
+/// | its top bit, and the size of a group less one | the group's first bucket | by the flow's hash |
+/// | zero | index into `ADJACENCIES` | one way for all |
+/// | code of a [`Reason`] | [`ADJACENCY_NONE`] | nothing can be forwarded |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(transparent)]
 pub struct RouteWord(u64);
@@ -83,21 +95,67 @@ impl RouteWord {
     }
 
     #[inline(always)]
+    pub const fn group(buckets: BucketRange) -> Self {
+        Self(((GROUP | buckets.mask) as u64) << 32 | buckets.start as u64)
+    }
+
+    #[inline(always)]
     pub const fn unusable(reason: Reason) -> Self {
         Self((reason as u64) << 32)
     }
 
-    /// The adjacency's index, or the reason why there is none.
+    /// What it leads to, or the reason why it leads nowhere.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of the word")]
-    pub fn resolve(self) -> Result<u32, Reason> {
-        let adjacency = self.0 as u32;
-        if adjacency != ADJACENCY_NONE {
-            return Ok(adjacency);
+    pub fn resolve(self) -> Result<Leads, Reason> {
+        let (high, low) = ((self.0 >> 32) as u32, self.0 as u32);
+        if high & GROUP != 0 {
+            return Ok(Leads::Group(BucketRange { start: low, mask: high & MASK_MAX }));
         }
-        Err(Reason::from_code((self.0 >> 32) as u32).unwrap_or(Reason::Punt))
+        if low != ADJACENCY_NONE {
+            return Ok(Leads::Adjacency(low));
+        }
+        // Opaque, or LLVM tells its bounds by comparing the whole word: the verifier would not see
+        // that the code, an index into counters later, has any.
+        Err(Reason::from_code(black_box(high)).unwrap_or(Reason::Punt))
     }
 }
+
+const GROUP: u32 = 1 << 31;
+const MASK_MAX: u32 = GROUP_BUCKETS_MAX - 1;
+
+/// What a [`RouteWord`] leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leads {
+    /// An index into `ADJACENCIES`.
+    Adjacency(u32),
+    Group(BucketRange),
+}
+
+/// The buckets of one group, side by side in `BUCKETS`: each has the index of an adjacency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketRange {
+    start: u32,
+    mask: u32,
+}
+
+impl BucketRange {
+    /// `size` must be a power of two, [`GROUP_BUCKETS_MAX`] at most.
+    #[inline(always)]
+    pub const fn new(start: u32, size: u32) -> Self {
+        Self { start, mask: size.wrapping_sub(1) & MASK_MAX }
+    }
+
+    /// The bucket of a flow. Steering takes the low bits of the hash: these are others, so that
+    /// what one CPU gets is spread over all buckets.
+    #[inline(always)]
+    pub const fn pick(self, hash: u32) -> u32 {
+        self.start.wrapping_add((hash >> GROUP_HASH_SHIFT) & self.mask)
+    }
+}
+
+/// Bits of the hash that groups leave to steering.
+const GROUP_HASH_SHIFT: u32 = 16;
 
 /// How a frame leaves: by which port, and with which Ethernet header. Immutable while referenced.
 #[derive(
@@ -159,6 +217,9 @@ const _: () = {
     assert!(STEERING_BUCKETS.is_power_of_two());
     assert!(FIB_UNITS.is_power_of_two());
     assert!(ROUTE_IDS_MAX <= 1 << 16, "the FIB keeps route ids in 16 bits");
+    assert!(GROUP_BUCKETS_MAX.is_power_of_two());
+    assert!(STEERING_BUCKETS <= 1 << GROUP_HASH_SHIFT);
+    assert!(GROUP_BUCKETS_MAX <= 1 << (u32::BITS - GROUP_HASH_SHIFT));
 };
 
 #[cfg(feature = "user")]
@@ -183,8 +244,15 @@ mod tests {
 
     #[test]
     fn a_route_word_gives_back_what_went_in() {
-        assert_eq!(RouteWord::via(7).resolve(), Ok(7));
-        assert_eq!(RouteWord::via(u32::MAX).resolve(), Ok(u32::MAX));
+        for index in [1, 7, u32::MAX] {
+            assert_eq!(RouteWord::via(index).resolve(), Ok(Leads::Adjacency(index)));
+        }
+        for start in [0, 64, BUCKETS_MAX - 1] {
+            for size in [1, 2, 64, GROUP_BUCKETS_MAX] {
+                let range = BucketRange::new(start, size);
+                assert_eq!(RouteWord::group(range).resolve(), Ok(Leads::Group(range)));
+            }
+        }
         for reason in Reason::ALL {
             assert_eq!(RouteWord::unusable(reason).resolve(), Err(reason));
         }
@@ -192,6 +260,19 @@ mod tests {
 
     #[test]
     fn a_word_with_a_reason_of_a_newer_daemon_is_a_punt() {
-        assert_eq!(RouteWord(u64::from(u32::MAX) << 32).resolve(), Err(Reason::Punt));
+        assert_eq!(RouteWord(u64::from(u32::MAX >> 1) << 32).resolve(), Err(Reason::Punt));
+    }
+
+    #[test]
+    fn a_flow_picks_a_bucket_of_its_group_by_bits_that_steering_does_not_look_at() {
+        for size in [1, 2, 64, GROUP_BUCKETS_MAX] {
+            let range = BucketRange::new(4096, size);
+            for hash in [0, 0xffff, 0x1_0000, 0x1234_5678, u32::MAX] {
+                let bucket = range.pick(hash);
+                assert!((4096..4096 + size).contains(&bucket), "{size}, {hash:#x}: {bucket}");
+                assert_eq!(range.pick(hash ^ (STEERING_BUCKETS - 1)), bucket);
+            }
+            assert_eq!(range.pick(u32::MAX), 4096 + size - 1);
+        }
     }
 }

@@ -68,7 +68,8 @@ fn walk<N: Network>(
     let len = network.check(packet.len() - NETWORK_AT)?;
     network.check_addresses()?;
     let route = network.lookup(tables);
-    let adjacency = resolve(tables, route)?;
+    let hash = || flow_hash(packet, network, len, tables.hash_seed());
+    let adjacency = resolve(tables, route, hash)?;
     if network.has_own_source(tables) {
         return Err(Reason::OwnSource);
     }
@@ -77,7 +78,7 @@ fn walk<N: Network>(
         return Err(Reason::LeaseExpired);
     }
 
-    if let Some(cpu) = steering.worker(|| flow_hash(packet, network, len)) {
+    if let Some(cpu) = steering.worker(hash) {
         return if steering.steer(cpu) {
             Ok(Verdict::Steer { cpu })
         } else {
@@ -117,13 +118,14 @@ fn check_egress(
 
 /// By addresses and ports; by addresses alone where there are no ports, or not in each fragment.
 #[inline(always)]
-fn flow_hash<N: Network>(packet: &Packet<'_>, network: &N, len: usize) -> u32 {
+fn flow_hash<N: Network>(packet: &Packet<'_>, network: &N, len: usize, seed: u64) -> u32 {
     let ends = network.ends();
     match network.unfragmented_protocol() {
         Some(protocol) if has_ports(protocol) && len >= size_of::<N>() + size_of::<Ports>() => {
-            ends.hash(packet.header::<Ports>(NETWORK_AT + size_of::<N>()))
+            let ports = packet.header::<Ports>(NETWORK_AT + size_of::<N>());
+            ends.hash(ports.map(|ports| (protocol, ports)), seed)
         }
-        _ => ends.hash(None),
+        _ => ends.hash(None, seed),
     }
 }
 

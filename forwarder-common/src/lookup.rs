@@ -1,7 +1,7 @@
 //! What the walk looks up, wherever it lives: BPF maps in the kernel, plain tables in a test.
 
 use crate::{
-    abi::{Adjacency, RouteId, RouteWord},
+    abi::{ADJACENCY_NONE, Adjacency, Leads, RouteId, RouteWord},
     verdict::Reason,
 };
 
@@ -16,7 +16,13 @@ pub trait Tables {
     /// Where a route goes on this CPU.
     fn word(&self, route: RouteId) -> Option<RouteWord>;
 
+    /// The index of the adjacency that this bucket has.
+    fn bucket(&self, index: u32) -> Option<u32>;
+
     fn adjacency(&self, index: u32) -> Option<&Adjacency>;
+
+    /// What makes flow hashes differ from those of other machines.
+    fn hash_seed(&self) -> u64;
 
     /// Whether somebody has followed routes and neighbours lately.
     fn lease_holds(&self) -> bool;
@@ -51,9 +57,19 @@ impl Steering for Unsteered {
     }
 }
 
-/// Follows a route to its adjacency on this CPU.
+/// Follows a route to its adjacency on this CPU; only a group asks for the flow's hash.
 #[inline(always)]
-pub(crate) fn resolve(tables: &impl Tables, route: RouteId) -> Result<&Adjacency, Reason> {
-    let word = tables.word(route).ok_or(Reason::Punt)?;
-    tables.adjacency(word.resolve()?).ok_or(Reason::Punt)
+pub(crate) fn resolve(
+    tables: &impl Tables,
+    route: RouteId,
+    hash: impl FnOnce() -> u32,
+) -> Result<&Adjacency, Reason> {
+    let index = match tables.word(route).ok_or(Reason::Punt)?.resolve()? {
+        Leads::Adjacency(index) => index,
+        Leads::Group(buckets) => tables.bucket(buckets.pick(hash())).ok_or(Reason::Punt)?,
+    };
+    if index == ADJACENCY_NONE {
+        return Err(Reason::Punt);
+    }
+    tables.adjacency(index).ok_or(Reason::Punt)
 }

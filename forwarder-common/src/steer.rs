@@ -1,4 +1,5 @@
-//! Which CPU takes a flow: a symmetric hash, so that both directions meet on one CPU.
+//! Which CPU takes a flow, and which next hop of several: a symmetric hash, so that both directions
+//! meet on one CPU.
 
 use crate::wire::Ports;
 
@@ -28,14 +29,14 @@ impl Ends {
         Self(mix(a).wrapping_add(mix(b)))
     }
 
-    /// The flow's hash: all 32 bits are mixed.
+    /// The flow's hash: all 32 bits are mixed. Ports come with the protocol that they are of.
     #[inline(always)]
-    pub fn hash(self, ports: Option<&Ports>) -> u32 {
-        let ports = ports.map_or(0, |ports| {
-            let (a, b) = (u32::from(ports.source.get()), u32::from(ports.destination.get()));
-            u64::from(((a ^ b) << 17) | (a + b))
+    pub fn hash(self, ports: Option<(u8, &Ports)>, seed: u64) -> u32 {
+        let ports = ports.map_or(0, |(protocol, ports)| {
+            let (a, b) = (u64::from(ports.source.get()), u64::from(ports.destination.get()));
+            (u64::from(protocol) << 40) | ((a ^ b) << 17) | (a + b)
         });
-        let mut hash = self.0 ^ ports.wrapping_mul(MIX[2]);
+        let mut hash = self.0 ^ ports.wrapping_mul(MIX[2]) ^ seed;
         hash = (hash ^ (hash >> 32)).wrapping_mul(MIX[0]);
         hash = (hash ^ (hash >> 29)).wrapping_mul(MIX[1]);
         (hash >> 32) as u32
@@ -71,16 +72,52 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_directions_have_one_hash(a: [u8; 4], b: [u8; 4], p: u16, q: u16) {
-            let there = Ends::of4(a, b).hash(Some(&ports(p, q)));
-            prop_assert_eq!(there, Ends::of4(b, a).hash(Some(&ports(q, p))));
-            prop_assert_eq!(Ends::of4(a, b).hash(None), Ends::of4(b, a).hash(None));
+        fn both_directions_have_one_hash(a: [u8; 4], b: [u8; 4], p: u16, q: u16, seed: u64) {
+            let there = Ends::of4(a, b).hash(Some((17, &ports(p, q))), seed);
+            prop_assert_eq!(there, Ends::of4(b, a).hash(Some((17, &ports(q, p))), seed));
+            prop_assert_eq!(Ends::of4(a, b).hash(None, seed), Ends::of4(b, a).hash(None, seed));
         }
 
         #[test]
-        fn both_directions_have_one_hash_in_ipv6(a: [u8; 16], b: [u8; 16], p: u16, q: u16) {
-            let there = Ends::of6(a, b).hash(Some(&ports(p, q)));
-            prop_assert_eq!(there, Ends::of6(b, a).hash(Some(&ports(q, p))));
+        fn both_directions_have_one_hash_in_ipv6(a: [u8; 16], b: [u8; 16], p: u16, q: u16, seed: u64) {
+            let there = Ends::of6(a, b).hash(Some((17, &ports(p, q))), seed);
+            prop_assert_eq!(there, Ends::of6(b, a).hash(Some((17, &ports(q, p))), seed));
+        }
+    }
+
+    /// Two routers in a row, steering and groups: whoever gets a part of the flows by some bits of
+    /// one hash must spread them evenly by others, or by the same bits under another seed.
+    #[test]
+    fn bits_and_seeds_are_independent() {
+        const FLOWS: u32 = 1 << 16;
+        let hashes = |seed| {
+            (0..FLOWS).map(move |flow| {
+                let [a, b, high, low] = flow.to_be_bytes();
+                let ports = ports(u16::from_be_bytes([high, low]), 443);
+                Ends::of4([198, 18, a, b], [198, 19, 0, 1]).hash(Some((6, &ports)), seed)
+            })
+        };
+        let part = |(first, second): (u32, u32), bits: fn(u32) -> u32| {
+            (first % 4 == 0).then_some(bits(second) % 4)
+        };
+        let even = FLOWS / 16;
+        for (what, pairs) in [
+            ("one hash", hashes(1).zip(hashes(1)).collect::<Vec<_>>()),
+            ("seeds that differ in one bit", hashes(1).zip(hashes(3)).collect()),
+            ("seeds of two machines", hashes(0x1f83_d9ab_fb41_bd6b).zip(hashes(7)).collect()),
+        ] {
+            let mut ways: Vec<fn(u32) -> u32> = vec![|hash| hash >> 16, |hash| hash >> 20];
+            if what != "one hash" {
+                ways.push(|hash| hash);
+            }
+            for bits in ways {
+                let mut counts = [0; 4];
+                for quarter in pairs.iter().filter_map(|pair| part(*pair, bits)) {
+                    counts[quarter as usize] += 1;
+                }
+                let fair = counts.iter().all(|count: &u32| count.abs_diff(even) < even / 8);
+                assert!(fair, "{what}: {counts:?}, even {even}");
+            }
         }
     }
 
@@ -88,10 +125,11 @@ mod tests {
     #[test]
     fn flows_of_one_kind_spread_evenly() {
         const FLOWS: u32 = 1 << 16;
+        let seed = 0x0123_4567_89ab_cdef;
         let four = |a: u32, b: u32, p: u16, q: u16| {
-            Ends::of4(a.to_be_bytes(), b.to_be_bytes()).hash(Some(&ports(p, q)))
+            Ends::of4(a.to_be_bytes(), b.to_be_bytes()).hash(Some((17, &ports(p, q))), seed)
         };
-        let six = |a: u128, b: u128| Ends::of6(a.to_be_bytes(), b.to_be_bytes()).hash(None);
+        let six = |a: u128, b: u128| Ends::of6(a.to_be_bytes(), b.to_be_bytes()).hash(None, seed);
         let (v4, v6) = (0xc612_0000, 0x2001_0db8 << 96);
         let kinds: [(&str, Vec<u32>); 6] = [
             ("by source port", (0..=u16::MAX).map(|p| four(v4, v4 + 1, p, 80)).collect()),

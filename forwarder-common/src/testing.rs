@@ -17,7 +17,9 @@ pub struct NaiveTables {
     pub routes6: BTreeMap<([u8; 16], u8), RouteId>,
     pub locals4: Vec<([u8; 4], u8)>,
     pub words: BTreeMap<RouteId, RouteWord>,
+    pub buckets: BTreeMap<u32, u32>,
     pub adjacencies: BTreeMap<u32, Adjacency>,
+    pub hash_seed: u64,
     pub ports: Vec<u32>,
     pub lease_expired: bool,
 }
@@ -37,6 +39,14 @@ impl Tables for NaiveTables {
 
     fn word(&self, route: RouteId) -> Option<RouteWord> {
         self.words.get(&route).copied()
+    }
+
+    fn bucket(&self, index: u32) -> Option<u32> {
+        self.buckets.get(&index).copied()
+    }
+
+    fn hash_seed(&self) -> u64 {
+        self.hash_seed
     }
 
     fn adjacency(&self, index: u32) -> Option<&Adjacency> {
@@ -173,7 +183,7 @@ impl Random {
     }
 }
 
-/// A frame that is forwarded by `tables`, as often as not spoilt in one to three places.
+/// A frame that is forwarded by `tables`, of some flow, as often as not spoilt in one to three places.
 ///
 /// `to` is the MAC address of the ingress; destinations are drawn from `destinations4` and `6`.
 pub fn random_frame(
@@ -193,6 +203,9 @@ pub fn random_frame(
         ipv6(to, source, random.pick(destinations6), ttl, payload)
     };
     let ipv4 = frame[12] == 0x08;
+    let source_port = frame.len() - usize::from(payload) - 8;
+    let port = random.number().to_le_bytes();
+    frame[source_port..source_port + 2].copy_from_slice(&port[..2]);
     for _ in 0..random.below(4) {
         spoil(random, &mut frame, ipv4);
     }

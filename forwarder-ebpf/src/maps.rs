@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use forwarder_common::{
     abi::{
-        ADJACENCIES_MAX, Adjacency, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, FIB_UNITS,
+        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, FIB_UNITS,
         INTERFACES_MAX, Interface, InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, ROUTE_PUNT,
         RouteId, RouteWord, STEERING_BUCKETS,
     },
@@ -29,6 +29,9 @@ static LOCALS4: LpmTrie<[u8; 4], u32> = LpmTrie::with_max_entries(LOCALS_MAX, 0)
 /// The per-CPU route map: a CPU reads only its own copy.
 #[map]
 static ROUTES: PerCpuArray<RouteWord> = PerCpuArray::with_max_entries(ROUTE_IDS_MAX, 0);
+/// Bucket to index of an adjacency.
+#[map]
+static BUCKETS: Array<u32> = Array::with_max_entries(BUCKETS_MAX, 0);
 #[map]
 static ADJACENCIES: Array<Adjacency> = Array::with_max_entries(ADJACENCIES_MAX, 0);
 #[map]
@@ -62,6 +65,9 @@ static STEER: u32 = 0;
 /// Whether frames are counted by route id.
 #[unsafe(no_mangle)]
 static COUNT_ROUTES: u32 = 0;
+/// What makes flow hashes differ from those of other machines.
+#[unsafe(no_mangle)]
+static HASH_SEED: u64 = 0;
 
 /// Units of the FIB, less one; they are a power of two.
 #[unsafe(no_mangle)]
@@ -108,6 +114,17 @@ impl Tables for Maps {
     #[inline(always)]
     fn word(&self, route: RouteId) -> Option<RouteWord> {
         ROUTES.get(route).copied()
+    }
+
+    #[inline(always)]
+    fn bucket(&self, index: u32) -> Option<u32> {
+        BUCKETS.get(index).copied()
+    }
+
+    #[inline(always)]
+    fn hash_seed(&self) -> u64 {
+        // SAFETY: as in `steers`.
+        unsafe { core::ptr::read_volatile(&raw const HASH_SEED) }
     }
 
     #[inline(always)]

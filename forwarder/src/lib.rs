@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod netlink;
 pub mod next_hop;
 pub mod object_bytes;
+pub mod paths;
 pub mod prefix;
 pub mod preflight;
 pub mod reconcile;

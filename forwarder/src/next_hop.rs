@@ -3,19 +3,16 @@
 use std::{fmt::Write as _, net::IpAddr};
 
 use crate::{
-    engine::Refusal,
-    netlink::event::Link,
-    rib::{Hop, Rib},
-    route::{NextHop, Route},
+    engine::Refusal, netlink::event::Link, paths::Hop, prefix::Prefix, rib::Rib, route::NextHop,
 };
 
-/// Finds the egress of a route, as Linux would (`fib_check_nh()`): the gateway must be a neighbour.
-pub fn resolve(rib: &Rib, route: &Route) -> Result<Hop, Refusal> {
-    let NextHop { via, dev } = &route.next_hop;
+/// Finds the egress of a route's next hop, as Linux would (`fib_check_nh()`): the gateway must be a
+/// neighbour.
+pub fn resolve(rib: &Rib, prefix: Prefix, next_hop: &NextHop) -> Result<Hop, Refusal> {
+    let NextHop { via, dev, .. } = next_hop;
     match (via, dev) {
         (None, None) => Err(Refusal::new(format!(
-            "{}: a route needs a next hop: 'via ADDRESS', 'dev INTERFACE' or both",
-            route.prefix
+            "{prefix}: a route needs a next hop: 'via ADDRESS', 'dev INTERFACE' or both"
         ))),
         (None, Some(dev)) => Ok(Hop { ifindex: port(rib, dev)?.ifindex, via: None }),
         (Some(via), Some(dev)) => {

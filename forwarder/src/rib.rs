@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
 };
 
 use forwarder_common::{
@@ -14,26 +15,18 @@ use ipnet::IpNet;
 
 use crate::{
     netlink::event::{Address, Event, Link, Neighbour, NeighbourState},
+    paths::{Hop, Interned, Paths},
     prefix::Prefix,
 };
 
 /// Linux has no IPv6 on interfaces with a smaller MTU (RFC 8200, 5).
 pub const IPV6_MTU_MIN: u32 = 1280;
 
-/// One way out: what shares a route id, however many prefixes lead there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Hop {
-    /// Interface index of the egress.
-    pub ifindex: u32,
-    /// `None`: connected, each destination is a neighbour itself.
-    pub via: Option<IpAddr>,
-}
-
 /// What a prefix is to lead to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Local,
-    Hop(Hop),
+    Via(Arc<Paths>),
 }
 
 /// Where a hop leads now: an Ethernet header and a port, or the reason why nowhere.
@@ -74,7 +67,8 @@ pub struct Abilities {
 
 #[derive(Debug, Default)]
 pub struct Rib {
-    routes: BTreeMap<Prefix, Hop>,
+    routes: BTreeMap<Prefix, Arc<Paths>>,
+    paths: Interned,
     locals: BTreeSet<Prefix>,
     links: BTreeMap<u32, Link>,
     addresses: BTreeSet<Address>,
@@ -99,24 +93,36 @@ impl Rib {
         }
     }
 
-    pub fn insert(&mut self, prefix: Prefix, hop: Hop, dirty: &mut Dirty) {
-        self.routes.insert(prefix, hop);
-        self.touch_route(prefix, dirty);
+    /// What equal paths share.
+    pub fn intern(&mut self, paths: Paths) -> Arc<Paths> {
+        self.paths.intern(paths)
     }
 
-    pub fn remove(&mut self, prefix: Prefix, dirty: &mut Dirty) -> Option<Hop> {
-        let hop = self.routes.remove(&prefix)?;
+    /// Gives back what was there before.
+    pub fn insert(
+        &mut self,
+        prefix: Prefix,
+        paths: Arc<Paths>,
+        dirty: &mut Dirty,
+    ) -> Option<Arc<Paths>> {
+        let before = self.routes.insert(prefix, paths);
         self.touch_route(prefix, dirty);
-        Some(hop)
+        before
     }
 
-    pub fn route(&self, prefix: Prefix) -> Option<Hop> {
-        self.routes.get(&prefix).copied()
+    pub fn remove(&mut self, prefix: Prefix, dirty: &mut Dirty) -> Option<Arc<Paths>> {
+        let paths = self.routes.remove(&prefix)?;
+        self.touch_route(prefix, dirty);
+        Some(paths)
+    }
+
+    pub fn route(&self, prefix: Prefix) -> Option<&Arc<Paths>> {
+        self.routes.get(&prefix)
     }
 
     /// In the order of prefixes, IPv4 first.
-    pub fn routes(&self) -> impl Iterator<Item = (Prefix, Hop)> + '_ {
-        self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
+    pub fn routes(&self) -> impl Iterator<Item = (Prefix, &Paths)> + '_ {
+        self.routes.iter().map(|(prefix, paths)| (*prefix, &**paths))
     }
 
     pub fn links(&self) -> &BTreeMap<u32, Link> {
@@ -145,12 +151,12 @@ impl Rib {
     }
 
     /// The longest prefix with a route that holds this address.
-    pub fn longest_match(&self, address: IpAddr) -> Option<(Prefix, Hop)> {
+    pub fn longest_match(&self, address: IpAddr) -> Option<(Prefix, &Paths)> {
         let host = Prefix::host(address);
         (0..=host.len()).rev().find_map(|len| {
             let net = IpNet::new(address, len).ok()?.trunc();
             let prefix = Prefix::new(net).ok()?;
-            Some((prefix, self.route(prefix)?))
+            Some((prefix, &**self.route(prefix)?))
         })
     }
 
@@ -170,7 +176,7 @@ impl Rib {
         if self.is_hidden(prefix) {
             return None;
         }
-        self.host_route(prefix).or_else(|| self.route(prefix)).map(Target::Hop)
+        self.host_route(prefix).or_else(|| self.route(prefix).cloned()).map(Target::Via)
     }
 
     /// Every prefix that may have a target.
@@ -266,15 +272,15 @@ impl Rib {
     }
 
     /// A neighbour inside a connected prefix is a route of its own, as Linux would reach it.
-    fn host_route(&self, prefix: Prefix) -> Option<Hop> {
+    fn host_route(&self, prefix: Prefix) -> Option<Arc<Paths>> {
         let address = prefix.address();
         if prefix != Prefix::host(address) {
             return None;
         }
-        let (_, connected) = self.longest_match(address)?;
-        let hop = Hop { ifindex: connected.ifindex, via: Some(address) };
+        let (_, paths) = self.longest_match(address)?;
+        let hop = Hop { ifindex: paths.connected()?, via: Some(address) };
         let is_valid = self.neighbour(hop).is_some_and(|neighbour| neighbour.state.is_valid());
-        (connected.via.is_none() && is_valid).then_some(hop)
+        is_valid.then(|| Arc::new(Paths::single(hop)))
     }
 
     /// Whether a prefix of the local table holds this one.

@@ -11,6 +11,13 @@ pub mod grammar;
 pub(crate) mod testing;
 mod text;
 
+pub use text::describe;
+
+/// Next hops of one route, for one CPU.
+pub const NEXT_HOPS_MAX: usize = 64;
+/// As in iproute2.
+pub const WEIGHT_MAX: u16 = 256;
+
 /// Where a route's packets go next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NextHop {
@@ -19,12 +26,37 @@ pub struct NextHop {
     pub via: Option<IpAddr>,
     /// Name of the egress interface. `None` only in a request: the daemon finds it from `via`.
     pub dev: Option<String>,
+    /// From 1 to [`WEIGHT_MAX`]: how many flows it gets in comparison with the others.
+    #[serde(default = "weight_one", skip_serializing_if = "is_weight_one")]
+    pub weight: u16,
 }
 
+fn weight_one() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_weight_one(weight: &u16) -> bool {
+    *weight == 1
+}
+
+/// A prefix with next hops: of all CPUs, or of those that have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     pub prefix: Prefix,
-    pub next_hop: NextHop,
+    /// At least one.
+    pub next_hops: Vec<NextHop>,
+    /// `Some`: these CPUs, ascending, have these next hops, whatever the others have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Vec<u32>>,
+}
+
+impl Route {
+    /// Its size, as messages count it.
+    pub fn items(&self) -> usize {
+        // A list of CPUs may be as long as a few next hops.
+        self.next_hops.len() + self.cpus.as_ref().map_or(0, |cpus| cpus.len().div_ceil(16))
+    }
 }
 
 /// What to do where the prefix is there already.
@@ -35,6 +67,8 @@ pub enum Existing {
     Refuse,
     /// `route replace`.
     Replace,
+    /// `route append`: add to the next hops that are there; refuse where they are there already.
+    Append,
 }
 
 /// Which routes are meant. Empty means all; what is given must match.
@@ -45,6 +79,9 @@ pub struct Selector {
     pub prefix: Option<PrefixMatch>,
     pub via: Option<IpAddr>,
     pub dev: Option<String>,
+    /// In `route del` alone: the next hops that these CPUs have of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Vec<u32>>,
 }
 
 /// iproute2's `exact`, `root` and `match`.
@@ -64,28 +101,41 @@ impl Selector {
     }
 
     pub fn matches(&self, route: &Route) -> bool {
-        let prefix = &route.prefix;
+        self.matches_prefix(&route.prefix)
+            && route.next_hops.iter().any(|it| self.matches_next_hop(it.via, it.dev.as_deref()))
+    }
+
+    pub fn matches_prefix(&self, prefix: &Prefix) -> bool {
         self.ipv4.is_none_or(|ipv4| ipv4 == prefix.is_ipv4())
-            && self.via.is_none_or(|via| route.next_hop.via == Some(via))
-            && self.dev.as_ref().is_none_or(|dev| route.next_hop.dev.as_ref() == Some(dev))
             && self.prefix.is_none_or(|wanted| match wanted {
                 PrefixMatch::Exact(wanted) => *prefix == wanted,
                 PrefixMatch::Root(wanted) => wanted.covers(prefix),
                 PrefixMatch::Match(wanted) => prefix.covers(&wanted),
             })
     }
+
+    pub fn matches_next_hop(&self, via: Option<IpAddr>, dev: Option<&str>) -> bool {
+        self.via.is_none_or(|wanted| via == Some(wanted))
+            && self.dev.as_deref().is_none_or(|wanted| dev == Some(wanted))
+    }
+
+    /// Whether it says anything of next hops.
+    pub fn asks_for_next_hop(&self) -> bool {
+        self.via.is_some() || self.dev.is_some()
+    }
 }
 
-/// A route as it is installed.
+/// A route as it is installed. A prefix has one for the CPUs without next hops of their own, and
+/// one for each list of next hops that others have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteEntry {
     #[serde(flatten)]
     pub route: Route,
-    #[serde(flatten)]
-    pub state: RouteState,
+    /// Of each next hop.
+    pub states: Vec<RouteState>,
 }
 
-/// Whether a route forwards, and if not, why.
+/// Whether a next hop forwards, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum RouteState {

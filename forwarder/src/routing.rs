@@ -1,26 +1,38 @@
 //! Routes on command, over the rib and what is installed: each command is done whole or not at all.
 
-use std::{collections::HashSet, fmt::Write as _, net::IpAddr};
+mod change;
+mod shown;
 
-use forwarder_common::verdict::Reason;
+use std::sync::Arc;
 
+use forwarder_common::abi::{ROUTE_IDS_FIRST, ROUTE_IDS_MAX};
+
+use self::change::{Conflict, Without};
+pub use self::shown::mac_text;
 use crate::{
+    config::cpus,
     engine::Refusal,
-    netlink::event::{Event, NeighbourState},
+    netlink::event::Event,
     next_hop,
+    paths::{Member, Paths},
     prefix::Prefix,
-    reconcile::{Installed, Table, TableError},
-    rib::{Abilities, Dirty, Hop, Rib, Target},
-    route::{
-        Existing, NeighbourEntry, NextHop, PrefixMatch, Route, RouteEntry, RouteState, Selector,
-    },
+    reconcile::{Installed, Prefixes, Table, TableError},
+    rib::{Abilities, Dirty, Rib, Target},
+    route::{Existing, NextHop, PrefixMatch, Route, RouteEntry, Selector, WEIGHT_MAX},
 };
 
-/// How many routes there may be.
-#[derive(Clone, Copy, Debug)]
+/// Sets of next hops: as many as there are route ids for them.
+pub const SETS_MAX: u32 = ROUTE_IDS_MAX - ROUTE_IDS_FIRST;
+
+/// How many routes there may be, and which CPUs.
+#[derive(Clone, Debug)]
 pub struct Limits {
     pub routes4: u32,
     pub routes6: u32,
+    /// Sets of next hops: [`SETS_MAX`] at most.
+    pub sets: u32,
+    /// Those that this machine may ever have.
+    pub cpus: Vec<u32>,
 }
 
 /// Routes of each family.
@@ -43,7 +55,7 @@ pub struct Routing<T> {
 
 impl<T: Table> Routing<T> {
     pub fn new(rib: Rib, mut table: T, limits: Limits) -> Result<Self, TableError> {
-        let installed = Installed::new(&mut table)?;
+        let installed = Installed::new(&mut table, limits.sets)?;
         let (counts, unfinished) = (Counts::default(), Dirty::default());
         Ok(Self { rib, installed, table, limits, counts, unfinished })
     }
@@ -95,242 +107,199 @@ impl<T: Table> Routing<T> {
     /// Does what is dirty, and what could not be done before.
     fn follow(&mut self, mut dirty: Dirty) -> Result<(), TableError> {
         dirty.merge(std::mem::take(&mut self.unfinished));
-        self.installed.reconcile(&self.rib, &dirty, &mut self.table).map_err(|unfinished| {
+        let Self { installed, rib, table, .. } = self;
+        let done = installed.reconcile(rib, &dirty, table, Prefixes::AsManyAsPossible);
+        done.map_err(|unfinished| {
             self.unfinished = unfinished.dirty;
             unfinished.error
         })
     }
 
     pub fn add(&mut self, route: Route, existing: Existing) -> Result<RouteEntry, Refusal> {
-        let prefix = route.prefix;
+        let (prefix, cpus) = (route.prefix, route.cpus.clone());
         self.load(vec![route], existing).map_err(|refusal| Refusal::new(refusal.message))?;
-        let hop = self.rib.route(prefix).ok_or_else(|| Refusal::new("the route is gone again"))?;
-        Ok(self.entry(prefix, hop))
+        let cpu = cpus.and_then(|cpus| cpus.first().copied());
+        let paths = self.rib.route(prefix).filter(|paths| !paths.own(cpu).is_empty());
+        let paths = paths.ok_or_else(|| Refusal::new("the route is gone again"))?;
+        let of_it = |entry: &RouteEntry| match (&entry.route.cpus, cpu) {
+            (Some(cpus), Some(cpu)) => cpus.contains(&cpu),
+            (of_entry, cpu) => of_entry.is_none() && cpu.is_none(),
+        };
+        let entry = self.entries(prefix, paths).into_iter().find(of_it);
+        entry.ok_or_else(|| Refusal::new("the route is gone again"))
     }
 
     /// All of these routes, or none.
     pub fn load(&mut self, routes: Vec<Route>, existing: Existing) -> Result<u64, Refusal> {
-        let hops = self.check(&routes, existing)?;
-        let count = hops.len() as u64;
-        let mut dirty = Dirty::default();
-        let mut undo = Vec::with_capacity(hops.len());
-        for (route, hop) in routes.iter().zip(hops) {
-            undo.push((route.prefix, self.rib.route(route.prefix)));
-            self.insert(route.prefix, hop, &mut dirty);
-        }
-        let Err(error) = self.installed.reconcile(&self.rib, &dirty, &mut self.table) else {
-            return Ok(count);
-        };
-        for (prefix, before) in undo.into_iter().rev() {
-            match before {
-                Some(hop) => self.insert(prefix, hop, &mut dirty),
-                None => {
-                    self.remove(prefix, &mut dirty);
-                }
+        let count = routes.len() as u64;
+        let mut change = Commanded::default();
+        for (index, route) in (0..).zip(&routes) {
+            if let Err(message) = self.add_to_rib(route, existing, &mut change) {
+                self.undo(change);
+                return Err(Refusal { message, index: Some(index) });
             }
         }
-        let message = match self.installed.reconcile(&self.rib, &dirty, &mut self.table) {
-            Ok(()) => format!("{error}: nothing was changed"),
-            Err(again) => format!("{error}, and undoing it failed: {again}"),
-        };
-        Err(Refusal::new(message))
+        self.install(change).map(|()| count)
     }
 
     pub fn delete(&mut self, selector: &Selector) -> Result<RouteEntry, Refusal> {
         let Some(PrefixMatch::Exact(prefix)) = selector.prefix else {
             return Err(Refusal::new("say which prefix: 'route del PREFIX'"));
         };
-        let hop = self.rib.route(prefix).filter(|hop| selector.matches(&self.route(prefix, *hop)));
-        let Some(hop) = hop else {
-            return Err(Refusal::new(self.no_such_route(prefix, selector)));
+        let Some(before) = self.rib.route(prefix).cloned() else {
+            return Err(Refusal::new(format!("no such route: {prefix}")));
         };
-        let entry = self.entry(prefix, hop);
-        self.remove_all(&[prefix])?;
-        Ok(entry)
+        let matches = |member: &Member| {
+            let dev = self.name(member.hop.ifindex);
+            selector.matches_next_hop(member.hop.via, Some(&dev))
+        };
+        let rest = match change::without(&before, selector.cpus.as_deref(), matches) {
+            Without::Rest(rest) => rest,
+            Without::NothingOwn { cpu } => {
+                let message = format!("CPU {cpu} has no next hops of its own for {prefix}");
+                return Err(Refusal::new(message));
+            }
+            Without::NoMatch => return Err(self.no_such_next_hop(prefix, &before, selector)),
+            Without::Ambiguous(members) => {
+                return Err(Refusal::new(format!(
+                    "{prefix}: several next hops match ({}): say which one with 'via' and 'dev', \
+                     or take the route away without either",
+                    self.describe(&members)
+                )));
+            }
+        };
+        let gone = self.entries(prefix, &before);
+        let mut change = Commanded::default();
+        if rest.is_empty() {
+            self.remove(prefix, &mut change);
+        } else {
+            self.insert(prefix, rest, &mut change);
+        }
+        self.install(change)?;
+        gone.into_iter().next().ok_or_else(|| Refusal::new("the route was empty"))
     }
 
+    /// Whole routes: one next hop that matches is enough.
     pub fn flush(&mut self, selector: &Selector) -> Result<u64, Refusal> {
         let matching: Vec<Prefix> = self.matching(selector).map(|(prefix, _)| prefix).collect();
-        self.remove_all(&matching)?;
+        let mut change = Commanded::default();
+        for prefix in &matching {
+            self.remove(*prefix, &mut change);
+        }
+        self.install(change)?;
         Ok(matching.len() as u64)
     }
 
-    pub fn show(&self, selector: &Selector) -> Vec<RouteEntry> {
-        self.matching(selector).map(|(prefix, hop)| self.entry(prefix, hop)).collect()
-    }
-
-    /// The route that a packet to this destination takes; `None` where Linux decides.
-    pub fn get(&self, destination: IpAddr) -> Option<RouteEntry> {
-        if self.rib.is_local(destination) {
-            return None;
+    /// Everything that can be known before the first write; what is refused is not in the rib.
+    fn add_to_rib(
+        &mut self,
+        route: &Route,
+        existing: Existing,
+        change: &mut Commanded,
+    ) -> Result<(), String> {
+        let prefix = route.prefix;
+        let cpus = route.cpus.as_deref();
+        self.check_cpus(prefix, cpus)?;
+        let members = self.resolve(route)?;
+        let before = self.rib.route(prefix).cloned();
+        let paths =
+            change::with(before.as_deref(), &members, cpus, existing).map_err(|conflict| {
+                match conflict {
+                    Conflict::There { .. } if change.has(prefix) => {
+                        format!("route {prefix} is there twice")
+                    }
+                    conflict => self.conflict(prefix, conflict),
+                }
+            })?;
+        self.insert(prefix, paths, change);
+        match self.limits.exceeded_by(self.counts).filter(|_| before.is_none()) {
+            Some(message) => Err(message),
+            None => Ok(()),
         }
-        let (prefix, hop) = self.rib.longest_match(destination)?;
-        let host = Hop { via: hop.via.or(Some(destination)), ..hop };
-        let mut entry = self.entry(prefix, hop);
-        if hop.via.is_none() {
-            entry.state = self.state(host);
+    }
+
+    fn resolve(&self, route: &Route) -> Result<Vec<Member>, String> {
+        if route.next_hops.is_empty() {
+            return Err(format!("{}: a route needs a next hop", route.prefix));
         }
-        Some(entry)
-    }
-
-    /// The next hops that routes lead over, and what the kernel knows of them.
-    pub fn neighbours(&self) -> Vec<NeighbourEntry> {
-        let with_gateway = self.installed.hops().filter_map(|(hop, _, _, routes)| {
-            let neighbour = self.rib.neighbour(hop);
-            let state = neighbour.map_or(NeighbourState::None, |neighbour| neighbour.state);
-            Some(NeighbourEntry {
-                address: hop.via?,
-                dev: self.name(hop.ifindex),
-                mac: neighbour.and_then(|neighbour| neighbour.mac).map(mac_text),
-                nud: state.name().to_owned(),
-                routes,
-            })
-        });
-        let mut entries: Vec<NeighbourEntry> = with_gateway.collect();
-        entries.sort_by(|a, b| (a.address, &a.dev).cmp(&(b.address, &b.dev)));
-        entries
-    }
-
-    /// Routes that do not forward for now, connected ones aside.
-    pub fn waiting(&self) -> u64 {
-        let waits =
-            |(hop, _, way, _): &(Hop, u32, _, u64)| hop.via.is_some() && Result::is_err(way);
-        self.installed.hops().filter(waits).map(|(_, _, _, routes)| routes).sum()
-    }
-
-    /// Next hops that the kernel must be asked to resolve, or to confirm, or else packets would
-    /// wait for them one day: Linux confirms only what it forwards itself.
-    pub fn unconfirmed(&self) -> Vec<(u32, IpAddr)> {
-        let mut unconfirmed = Vec::new();
-        for (hop, ..) in self.installed.hops() {
-            let state = self.rib.neighbour(hop).map(|neighbour| neighbour.state);
-            let ask = matches!(
-                state,
-                None | Some(NeighbourState::None | NeighbourState::Stale | NeighbourState::Failed)
-            );
-            if let Some(via) = hop.via.filter(|_| ask) {
-                unconfirmed.push((hop.ifindex, via));
+        let member = |next_hop: &NextHop| {
+            let weight = next_hop.weight;
+            if !(1..=WEIGHT_MAX).contains(&weight) {
+                return Err(format!(
+                    "{weight} is not a weight: write a number from 1 to {WEIGHT_MAX}"
+                ));
             }
-        }
-        unconfirmed
-    }
-
-    pub fn name(&self, ifindex: u32) -> String {
-        let link = self.rib.links().get(&ifindex);
-        link.map_or_else(|| format!("if{ifindex}"), |link| link.name.clone())
-    }
-
-    /// What a hop is in a route's words.
-    pub fn next_hop(&self, hop: Hop) -> NextHop {
-        NextHop { via: hop.via, dev: Some(self.name(hop.ifindex)) }
-    }
-
-    /// Everything that can be known before the first write.
-    fn check(&self, routes: &[Route], existing: Existing) -> Result<Vec<Hop>, Refusal> {
-        let mut hops = Vec::with_capacity(routes.len());
-        let mut seen = HashSet::with_capacity(routes.len());
-        let mut counts = self.counts;
-        for (index, route) in (0..).zip(routes) {
-            let at_fault = |message| Refusal { message, index: Some(index) };
-            let prefix = route.prefix;
-            let hop =
-                next_hop::resolve(&self.rib, route).map_err(|refusal| at_fault(refusal.message))?;
-            let before = self.rib.route(prefix);
-            let repeated = !seen.insert(prefix);
-            if existing == Existing::Refuse && (before.is_some() || repeated) {
-                return Err(at_fault(self.exists(prefix, before)));
-            }
-            if before.is_none() && !repeated {
-                counts.add(prefix);
-            }
-            if let Some(message) = self.limits.exceeded_by(counts) {
-                return Err(at_fault(message));
-            }
-            hops.push(hop);
-        }
-        Ok(hops)
-    }
-
-    fn remove_all(&mut self, prefixes: &[Prefix]) -> Result<(), Refusal> {
-        let mut dirty = Dirty::default();
-        let mut undo = Vec::with_capacity(prefixes.len());
-        for prefix in prefixes {
-            undo.extend(self.remove(*prefix, &mut dirty).map(|hop| (*prefix, hop)));
-        }
-        let Err(error) = self.installed.reconcile(&self.rib, &dirty, &mut self.table) else {
-            return Ok(());
+            let hop = next_hop::resolve(&self.rib, route.prefix, next_hop);
+            Ok(Member { hop: hop.map_err(|refusal| refusal.message)?, weight })
         };
-        for (prefix, hop) in undo {
-            self.insert(prefix, hop, &mut dirty);
-        }
-        let message = match self.installed.reconcile(&self.rib, &dirty, &mut self.table) {
-            Ok(()) => format!("{error}: nothing was changed"),
-            Err(again) => format!("{error}, and undoing it failed: {again}"),
-        };
-        Err(Refusal::new(message))
+        route.next_hops.iter().map(member).collect()
     }
 
-    fn insert(&mut self, prefix: Prefix, hop: Hop, dirty: &mut Dirty) {
-        if self.rib.route(prefix).is_none() {
+    /// A CPU that is offline may have next hops of its own: it may come.
+    fn check_cpus(&self, prefix: Prefix, cpus: Option<&[u32]>) -> Result<(), String> {
+        let possible = &self.limits.cpus;
+        match cpus {
+            Some([]) => Err(format!("{prefix}: 'cpu' needs the number of a CPU")),
+            Some(cpus) => {
+                cpus::check_cpus(cpus, possible, possible).map_err(|error| error.to_string())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes what is in the rib installed, or takes it back.
+    fn install(&mut self, change: Commanded) -> Result<(), Refusal> {
+        let Self { installed, rib, table, .. } = self;
+        let done = installed.reconcile(rib, &change.dirty, table, Prefixes::AllOrNone);
+        done.map_err(|error| {
+            self.undo(change);
+            Refusal::new(format!("{error}: nothing was changed"))
+        })
+    }
+
+    /// In the rib: nothing of it was installed.
+    fn undo(&mut self, change: Commanded) {
+        for (prefix, before) in change.before.into_iter().rev() {
+            let mut ignored = Commanded::default();
+            match before {
+                Some(paths) => self.insert_interned(prefix, paths, &mut ignored),
+                None => self.remove(prefix, &mut ignored),
+            }
+        }
+    }
+
+    fn insert(&mut self, prefix: Prefix, paths: Paths, change: &mut Commanded) {
+        let paths = self.rib.intern(paths);
+        self.insert_interned(prefix, paths, change);
+    }
+
+    fn insert_interned(&mut self, prefix: Prefix, paths: Arc<Paths>, change: &mut Commanded) {
+        let before = self.rib.insert(prefix, paths, &mut change.dirty);
+        if before.is_none() {
             self.counts.add(prefix);
         }
-        self.rib.insert(prefix, hop, dirty);
+        change.before.push((prefix, before));
     }
 
-    fn remove(&mut self, prefix: Prefix, dirty: &mut Dirty) -> Option<Hop> {
-        let hop = self.rib.remove(prefix, dirty)?;
-        self.counts.subtract(prefix);
-        Some(hop)
-    }
-
-    fn matching(&self, selector: &Selector) -> impl Iterator<Item = (Prefix, Hop)> + '_ {
-        let selector = selector.clone();
-        self.rib.routes().filter(move |(prefix, hop)| selector.matches(&self.route(*prefix, *hop)))
-    }
-
-    fn route(&self, prefix: Prefix, hop: Hop) -> Route {
-        Route { prefix, next_hop: self.next_hop(hop) }
-    }
-
-    fn entry(&self, prefix: Prefix, hop: Hop) -> RouteEntry {
-        let state = if self.rib.is_hidden(prefix) {
-            RouteState::Unusable { reason: Reason::Local.label().to_owned() }
-        } else {
-            self.state(hop)
-        };
-        RouteEntry { route: self.route(prefix, hop), state }
-    }
-
-    fn state(&self, hop: Hop) -> RouteState {
-        let way = self.installed.way(hop).unwrap_or_else(|| self.rib.way(hop));
-        match way {
-            Ok(adjacency) => RouteState::Forwarding { mac: mac_text(adjacency.destination_mac) },
-            Err(Reason::NeighbourPending) if hop.via.is_none() => RouteState::Connected,
-            Err(Reason::NeighbourPending) => RouteState::Pending { on: "neighbour".to_owned() },
-            Err(reason) => RouteState::Unusable { reason: reason.label().to_owned() },
+    fn remove(&mut self, prefix: Prefix, change: &mut Commanded) {
+        if let Some(before) = self.rib.remove(prefix, &mut change.dirty) {
+            self.counts.subtract(prefix);
+            change.before.push((prefix, Some(before)));
         }
     }
+}
 
-    fn exists(&self, prefix: Prefix, before: Option<Hop>) -> String {
-        match before {
-            Some(hop) => format!(
-                "route {prefix} exists already ({}): use 'route replace', or delete it first",
-                describe(&self.next_hop(hop))
-            ),
-            None => format!("route {prefix} is there twice"),
-        }
-    }
+/// What a command has changed in the rib, and not yet in the maps.
+#[derive(Debug, Default)]
+struct Commanded {
+    dirty: Dirty,
+    /// In the order of the changes.
+    before: Vec<(Prefix, Option<Arc<Paths>>)>,
+}
 
-    fn no_such_route(&self, prefix: Prefix, selector: &Selector) -> String {
-        let wanted = NextHop { via: selector.via, dev: selector.dev.clone() };
-        match self.rib.route(prefix) {
-            Some(hop) => format!(
-                "no such route: {prefix} {}; it is {}",
-                describe(&wanted),
-                describe(&self.next_hop(hop))
-            ),
-            None => format!("no such route: {prefix}"),
-        }
+impl Commanded {
+    fn has(&self, prefix: Prefix) -> bool {
+        self.before.iter().any(|(changed, _)| *changed == prefix)
     }
 }
 
@@ -349,7 +318,7 @@ impl Counts {
 }
 
 impl Limits {
-    fn exceeded_by(self, counts: Counts) -> Option<String> {
+    fn exceeded_by(&self, counts: Counts) -> Option<String> {
         let full = |family, option, max| {
             format!("the {family} table is full ({max} routes): start the daemon with '{option} N'")
         };
@@ -358,22 +327,6 @@ impl Limits {
         }
         (counts.routes6 > self.routes6.into()).then(|| full("IPv6", "--routes6-max", self.routes6))
     }
-}
-
-/// `02:00:00:00:00:01`.
-pub fn mac_text(mac: [u8; 6]) -> String {
-    let mut text = String::with_capacity(17);
-    for (index, byte) in mac.iter().enumerate() {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{}{byte:02x}", if index == 0 { "" } else { ":" });
-    }
-    text
-}
-
-fn describe(next_hop: &NextHop) -> String {
-    let via = next_hop.via.map(|via| format!("via {via}"));
-    let dev = next_hop.dev.as_ref().map(|dev| format!("dev {dev}"));
-    [via, dev].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

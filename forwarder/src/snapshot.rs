@@ -158,7 +158,8 @@ impl InterfaceCounters {
 /// Frames that left by one set of next hops.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteCounters {
-    pub next_hop: NextHop,
+    /// Each once, whichever CPUs lead there.
+    pub next_hops: Vec<NextHop>,
     /// By CPU number.
     pub cpus: Vec<Count>,
 }

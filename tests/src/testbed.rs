@@ -4,12 +4,13 @@
 //! seen on the wire, and dropped in silence. So nothing is forwarded but what a test sends.
 
 use std::{
+    collections::HashMap,
     net::{Ipv4Addr, Ipv6Addr},
     ops::RangeInclusive,
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 
 use crate::{
     daemon::Daemon,
@@ -18,7 +19,7 @@ use crate::{
     lab::{Lab, Layout, host_mac, host4, host6, router_mac},
     stats::Stats,
     wait::wait_until,
-    wire::Wire,
+    wire::{WINDOW, Wire},
 };
 
 /// For what is there in a moment, even on a machine that is busy.
@@ -92,6 +93,34 @@ impl Testbed {
     pub fn send(&self, from: u8, to: u8, frames: &[Frame]) -> Result<Vec<Vec<u8>>> {
         let bytes: Vec<_> = frames.iter().map(Frame::bytes).collect();
         self.wire(from).stream(&bytes, self.wire(to), SOON, is_traffic)
+    }
+
+    /// Sends frames from the host at link `from`, and says by which of these links each came out,
+    /// once and as the oracle expects. No two frames may be equal.
+    pub fn scatter(&self, from: u8, to: &[u8], frames: &[Frame]) -> Result<Vec<u8>> {
+        let mut links = vec![None; frames.len()];
+        for (burst, links) in frames.chunks(WINDOW).zip(links.chunks_mut(WINDOW)) {
+            for frame in burst {
+                self.wire(from).send(&frame.bytes())?;
+            }
+            let expected: HashMap<Vec<u8>, (usize, u8)> = (0..)
+                .zip(burst)
+                .flat_map(|(at, frame)| to.iter().map(move |link| (at, *link, frame)))
+                .map(|(at, link, frame)| (Self::forwarded(frame, link), (at, link)))
+                .collect();
+            wait_until("every frame to come out", SOON, || {
+                for link in to {
+                    for bytes in self.wire(*link).arrived(is_traffic)? {
+                        let known = expected.get(&bytes).filter(|(_, of)| of == link);
+                        let (at, _) =
+                            known.with_context(|| format!("by eth{link}: {bytes:02x?}"))?;
+                        ensure!(links[*at].replace(*link).is_none(), "twice: {bytes:02x?}");
+                    }
+                }
+                Ok(links.iter().all(Option::is_some).then_some(()))
+            })?;
+        }
+        Ok(links.into_iter().flatten().collect())
     }
 
     /// Of the host at this link.

@@ -19,8 +19,9 @@ use forwarder::{
 };
 use forwarder_common::{
     abi::{
-        ADJACENCY_FRAGS, Adjacency, FIB_UNITS, Interface, InterfaceCounters, ROUTE_IDS_FIRST,
-        ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteId, RouteWord, name,
+        ADJACENCY_FRAGS, Adjacency, BUCKETS_MAX, BucketRange, FIB_UNITS, Interface,
+        InterfaceCounters, ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteId,
+        RouteWord, name,
     },
     forward::{Ingress, forward},
     lookup::Unsteered,
@@ -52,12 +53,20 @@ pub fn in_own_namespace<T: Send>(run: impl FnOnce() -> T + Send) -> T {
 /// The counters of [`INGRESS`].
 const SLOT: u32 = 3;
 
-const TO4: [[u8; 4]; 7] = [
+/// Makes the flow hashes those of the library's tables.
+const SEED: u64 = 0x0123_4567_89ab_cdef;
+/// Of the group that works.
+const GROUP: (u32, u32) = (BUCKETS_MAX - 64, 64);
+
+const TO4: [[u8; 4]; 10] = [
     [198, 18, 2, 9],
     [198, 18, 3, 9],
     [198, 18, 3, 129],
     [198, 18, 4, 4],
     [198, 18, 5, 5],
+    [198, 18, 7, 7],
+    [198, 18, 8, 8],
+    [198, 18, 9, 9],
     [198, 18, 1, 1],
     [198, 19, 0, 1],
 ];
@@ -86,11 +95,14 @@ fn of(address: IpAddr, len: u8) -> Prefix {
 impl Twin {
     /// In a namespace of the caller's own: see [`in_own_namespace`].
     pub fn filled() -> Self {
-        let mut ebpf = loader().load(&object()).unwrap();
+        let mut loader = loader();
+        let mut ebpf =
+            loader.override_global(name::HASH_SEED, &SEED, true).load(&object()).unwrap();
         let program: &mut Xdp = ebpf.program_mut(name::INGRESS).unwrap().try_into().unwrap();
         program.load().unwrap();
         let fib = Fib::new(fib_memory(&mut ebpf, FIB_UNITS).unwrap());
-        let mut twin = Self { tables: NaiveTables::default(), fib, ebpf };
+        let tables = NaiveTables { hash_seed: SEED, ..NaiveTables::default() };
+        let mut twin = Self { tables, fib, ebpf };
 
         let interface = Interface { slot: SLOT, mac: MAC, flags: 0 };
         let mut interfaces: HashMap<_, u32, Interface> = twin.map(name::INTERFACES);
@@ -126,7 +138,8 @@ impl Twin {
             self.word(route, RouteWord::via(adjacency));
         }
         self.word(first + 4, RouteWord::unusable(Reason::NeighbourPending));
-        for (subnet, route) in (2..=6).zip(first..) {
+        self.add_groups();
+        for (subnet, route) in (2..10).zip(first..) {
             self.route4([198, 18, subnet, 0], 24, route);
             self.route6(to6(subnet, 0), 48, route);
         }
@@ -135,6 +148,25 @@ impl Twin {
         self.route6(to6(1, 1), 128, ROUTE_LOCAL);
         self.local4([198, 18, 1, 1], 32);
         self.local4([198, 18, 1, 255], 32);
+    }
+
+    /// One whose buckets lead by turns to two ports, to one that is gone and to nowhere; one that
+    /// reaches beyond the last bucket; and one of a single bucket.
+    fn add_groups(&mut self) {
+        let (start, size) = GROUP;
+        for (bucket, adjacency) in (start..start + size).zip([1, 2, 1, 4, 0, 1].iter().cycle()) {
+            self.bucket(bucket, *adjacency);
+        }
+        let ranges = [(start, size), (start, 2 * size), (start + 1, 1)];
+        for (route, (start, size)) in (ROUTE_IDS_FIRST + 5..).zip(ranges) {
+            self.word(route, RouteWord::group(BucketRange::new(start, size)));
+        }
+    }
+
+    fn bucket(&mut self, index: u32, adjacency: u32) {
+        let mut buckets: Array<_, u32> = self.map(name::BUCKETS);
+        buckets.set(index, adjacency, 0).unwrap();
+        self.tables.buckets.insert(index, adjacency);
     }
 
     fn map<'a, M>(&'a mut self, name: &str) -> M
@@ -200,7 +232,7 @@ impl Twin {
     /// Sends a frame for each seed both ways. All must agree, and so must the counters in the end;
     /// returns how many were redirected.
     pub fn agree_on(&mut self, seeds: Range<u64>) -> u64 {
-        let to6 = [to6(2, 9), to6(3, 9), to6(4, 4), to6(5, 5), to6(6, 6), to6(1, 1), to6(9, 9)];
+        let to6: Vec<_> = (1..11).map(|subnet| to6(subnet, subnet)).collect();
         let before = self.counted(SLOT_RX);
         let (mut sent, mut redirected) = (0, 0);
         for seed in seeds {

@@ -6,7 +6,7 @@ use aya::{EbpfLoader, programs::Xdp, util::nr_cpus};
 use aya_obj::Object;
 use forwarder_common::{
     abi::{
-        ADJACENCIES_MAX, Adjacency, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, FIB_UNITS,
+        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, FIB_UNITS,
         INTERFACES_MAX, Interface, InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, RouteWord,
         STEERING_BUCKETS, name,
     },
@@ -26,6 +26,7 @@ fn maps_have_the_shared_shape() {
         (name::FIB, 4, fib::words(FIB_UNITS) * 4, 1),
         (name::LOCALS4, 8, 4, LOCALS_MAX),
         (name::ROUTES, 4, size(size_of::<RouteWord>()), ROUTE_IDS_MAX),
+        (name::BUCKETS, 4, 4, BUCKETS_MAX),
         (name::ADJACENCIES, 4, size(size_of::<Adjacency>()), ADJACENCIES_MAX),
         (name::INTERFACES, 4, size(size_of::<Interface>()), INTERFACES_MAX),
         (name::STEERING, 4, 4, STEERING_BUCKETS),

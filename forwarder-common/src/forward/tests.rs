@@ -9,6 +9,8 @@ use crate::{
     testing::{NaiveTables, Random, SteerTo, checksum, finish_ipv4, ipv4, ipv6, random_frame},
 };
 
+mod groups;
+
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const HOP: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const EGRESS: [u8; 6] = [2, 0, 0, 0, 0, 3];

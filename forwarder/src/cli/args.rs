@@ -179,22 +179,42 @@ pub enum ModeArg {
 #[derive(Debug, Subcommand)]
 pub enum RouteCommand {
     /// Add a route; refuse where its prefix has one
-    #[command(after_help = ADD_HELP)]
+    ///
+    /// Flows are spread over several next hops by their weights; one that fails gives its flows to
+    /// the others, and takes them back later. With `cpu LIST` these CPUs get next hops of their
+    /// own, whatever the others have.
+    // iproute2's abbreviation, now that there is `append`.
+    #[command(alias = "a", after_long_help = ADD_HELP, after_help = ADD_HELP)]
     Add(RouteArgs),
     /// Add a route, in the place of the one that its prefix has
-    #[command(after_help = REPLACE_HELP)]
+    ///
+    /// Next hops that single CPUs have of their own stay; with `cpu LIST` only those of these CPUs
+    /// are replaced.
+    #[command(after_long_help = REPLACE_HELP, after_help = REPLACE_HELP)]
     Replace(RouteArgs),
-    /// Remove one route
+    /// Add a next hop to those that a prefix has
+    ///
+    /// Where the prefix has none it is added, as by `add`. Refused where the next hop is there
+    /// already.
+    #[command(after_long_help = APPEND_HELP, after_help = APPEND_HELP)]
+    Append(RouteArgs),
+    /// Remove a route, or one next hop of several
+    ///
+    /// The prefix alone removes all that it has. With `via`, `dev` or both its next hop must match;
+    /// of several, the one that matches is removed. With `cpu LIST` these CPUs lose the next hops
+    /// that they have of their own, and follow the others again.
     #[command(
         visible_alias = "delete",
-        after_help = "\
-Examples:
-  sudo forwarder route del 198.18.2.0/24
-  sudo forwarder route del 2001:db8:2::/48 via 2001:db8:1::2"
+        after_long_help = DEL_HELP,
+        after_help = DEL_HELP
     )]
     Del {
-        /// PREFIX [via ADDRESS] [dev INTERFACE]
-        #[arg(required = true, value_name = "ROUTE")]
+        // Not a comment for rustdoc, which takes brackets for links.
+        #[arg(
+            required = true,
+            value_name = "ROUTE",
+            help = "PREFIX [cpu LIST] [via ADDRESS] [dev INTERFACE]"
+        )]
         words: Vec<String>,
     },
     /// Show routes
@@ -206,12 +226,16 @@ Examples:
   forwarder route show
   forwarder route show root 198.18.0.0/15      this prefix and all below it
   forwarder route show match 198.18.2.7        all prefixes that contain it
-  forwarder -j route show dev eth1"
+  forwarder -j route show dev eth1             by this interface, perhaps among others
+  forwarder route show --per-cpu"
     )]
     Show {
         /// [root|match|exact] PREFIX, via ADDRESS, dev INTERFACE
         #[arg(value_name = "SELECTOR")]
         words: Vec<String>,
+        /// Show what CPUs have of their own as routes, and not as a remark
+        #[arg(long)]
+        per_cpu: bool,
     },
     /// Show the route that packets to an address take
     #[command(after_help = "Example:\n  forwarder route get 198.18.2.7")]
@@ -233,11 +257,12 @@ Examples:
     /// Add all routes of a file, or none
     ///
     /// A line has a route as `route add` takes it, and may begin with `route add` as in files for
-    /// `ip -batch`. Empty lines, and what follows a `#`, are skipped.
+    /// `ip -batch`. Lines that begin with `nexthop` go on with the route before them. Empty lines,
+    /// and what follows a `#`, are skipped.
     #[command(after_long_help = "\
 Examples:
   sudo forwarder route load routes.txt
-  forwarder route show | sed s/eth1/eth2/ | sudo forwarder route load - --replace")]
+  forwarder route show --per-cpu | sed s/eth1/eth2/ | sudo forwarder route load - --replace")]
     Load {
         /// The file, or - for standard input
         #[arg(value_hint = ValueHint::FilePath)]
@@ -254,10 +279,10 @@ pub struct RouteArgs {
     #[arg(
         required = true,
         value_name = "ROUTE",
-        help = "PREFIX [via [inet6] ADDRESS] [dev INTERFACE]"
+        help = "PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]; several next hops: PREFIX [cpu LIST] nexthop via … nexthop via …"
     )]
     pub words: Vec<String>,
-    /// Wait until it forwards; an error when it does not in this time
+    /// Wait until it forwards by all of its next hops; an error when it does not in this time
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX_S))]
     pub wait: Option<u64>,
 }
@@ -276,7 +301,19 @@ pub enum NeighCommand {
 const REPLACE_HELP: &str = "\
 Examples:
   sudo forwarder route replace 198.18.2.0/24 via 198.18.1.3 dev eth1
-  sudo forwarder route replace default via 2001:db8:1::2 dev eth1 --wait 3";
+  sudo forwarder route replace default via 2001:db8:1::2 dev eth1 --wait 3
+  sudo forwarder route replace 198.18.2.0/24 cpu 0-1 via 198.18.3.2 dev eth2";
+
+const APPEND_HELP: &str = "\
+Examples:
+  sudo forwarder route append 198.18.2.0/24 via 198.18.3.2 dev eth2
+  sudo forwarder route append 198.18.2.0/24 via 198.18.3.3 dev eth2 weight 4";
+
+const DEL_HELP: &str = "\
+Examples:
+  sudo forwarder route del 198.18.2.0/24
+  sudo forwarder route del 2001:db8:2::/48 via 2001:db8:1::2
+  sudo forwarder route del 198.18.2.0/24 cpu 0-1";
 
 const ADD_HELP: &str = "\
 Examples:
@@ -284,4 +321,6 @@ Examples:
   sudo forwarder route add 2001:db8:2::/48 via fe80::1 dev eth1 --wait 3
   sudo forwarder route add 198.18.3.0/24 via inet6 2001:db8:1::2     an IPv6 gateway (RFC 8950)
   sudo forwarder route add 198.18.4.0/24 dev eth1                    connected: no gateway
-  sudo forwarder route add default via 198.18.1.2";
+  sudo forwarder route add default via 198.18.1.2
+  sudo forwarder route add 198.18.5.0/24 nexthop via 198.18.1.2 weight 2 nexthop via 198.18.3.2
+  sudo forwarder route add 198.18.5.0/24 cpu 2-3 via 198.18.3.2      these CPUs alone";

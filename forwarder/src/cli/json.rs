@@ -6,12 +6,41 @@ use serde::Serialize;
 
 use crate::{
     prefix::Family,
-    route::{NeighbourEntry, RouteEntry, RouteState},
+    route::{NeighbourEntry, NextHop, RouteEntry, RouteState},
 };
 
 #[derive(Debug, Serialize)]
 pub(super) struct RouteJson<'a> {
     dst: String,
+    /// Not of iproute2: which CPUs have these next hops, where not all have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus: Option<&'a [u32]>,
+    /// Of the one next hop, where there are not several.
+    #[serde(flatten)]
+    next_hop: Option<NextHopJson<'a>>,
+    protocol: &'static str,
+    flags: [&'static str; 0],
+    #[serde(flatten)]
+    state: Option<StateJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nexthops: Vec<MemberJson<'a>>,
+    /// CPUs with next hops of their own, where these are not shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    own_cpus: Vec<u32>,
+}
+
+/// One of several.
+#[derive(Debug, Serialize)]
+struct MemberJson<'a> {
+    #[serde(flatten)]
+    next_hop: NextHopJson<'a>,
+    flags: [&'static str; 0],
+    #[serde(flatten)]
+    state: StateJson<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct NextHopJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway: Option<IpAddr>,
     /// iproute2's form of a gateway of the other family.
@@ -19,12 +48,16 @@ pub(super) struct RouteJson<'a> {
     via: Option<Via>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dev: Option<&'a str>,
-    protocol: &'static str,
-    flags: [&'static str; 0],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weight: Option<u16>,
+}
+
+#[derive(Debug, Serialize)]
+struct StateJson<'a> {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     lladdr: Option<&'a str>,
-    /// What a pending route waits for, or why one cannot be used.
+    /// What a pending one waits for, or why one cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
 }
@@ -35,28 +68,63 @@ struct Via {
     host: IpAddr,
 }
 
-impl<'a> From<&'a RouteEntry> for RouteJson<'a> {
-    fn from(entry: &'a RouteEntry) -> Self {
-        let route = &entry.route;
-        let via = route.next_hop.via;
-        let foreign = via.filter(|via| Family::of(*via) != route.prefix.family());
-        let (state, lladdr, reason) = match &entry.state {
-            RouteState::Forwarding { mac } => ("forwarding", Some(&**mac), None),
-            RouteState::Connected => ("connected", None, None),
-            RouteState::Pending { on } => ("pending", None, Some(&**on)),
-            RouteState::Unusable { reason } => ("unusable", None, Some(&**reason)),
-        };
+impl<'a> RouteJson<'a> {
+    /// `others` are entries of the same prefix that are not shown.
+    pub(super) fn new(entry: &'a RouteEntry, others: &[RouteEntry]) -> Self {
+        let RouteEntry { route, states } = entry;
+        let family = route.prefix.family();
+        let (mut one, mut nexthops) = (None, Vec::new());
+        match (&route.next_hops[..], &states[..]) {
+            ([next_hop], [state]) => {
+                let weight = (next_hop.weight != 1).then_some(next_hop.weight);
+                one = Some((NextHopJson::new(family, next_hop, weight), state.into()));
+            }
+            (several, states) => {
+                nexthops.extend(several.iter().zip(states).map(|(it, state)| MemberJson {
+                    next_hop: NextHopJson::new(family, it, Some(it.weight)),
+                    flags: [],
+                    state: state.into(),
+                }));
+            }
+        }
+        let (next_hop, state) = one.unzip();
+        let mut own_cpus: Vec<u32> =
+            others.iter().filter_map(|other| other.route.cpus.clone()).flatten().collect();
+        own_cpus.sort_unstable();
         Self {
             dst: route.destination(),
-            gateway: via.filter(|_| foreign.is_none()),
-            via: foreign.map(|host| Via { family: Family::of(host).keyword(), host }),
-            dev: route.next_hop.dev.as_deref(),
+            cpus: route.cpus.as_deref(),
+            next_hop,
             protocol: "xdp",
             flags: [],
             state,
-            lladdr,
-            reason,
+            nexthops,
+            own_cpus,
         }
+    }
+}
+
+impl<'a> NextHopJson<'a> {
+    fn new(family: Family, next_hop: &'a NextHop, weight: Option<u16>) -> Self {
+        let foreign = next_hop.via.filter(|via| Family::of(*via) != family);
+        Self {
+            gateway: next_hop.via.filter(|_| foreign.is_none()),
+            via: foreign.map(|host| Via { family: Family::of(host).keyword(), host }),
+            dev: next_hop.dev.as_deref(),
+            weight,
+        }
+    }
+}
+
+impl<'a> From<&'a RouteState> for StateJson<'a> {
+    fn from(state: &'a RouteState) -> Self {
+        let (state, lladdr, reason) = match state {
+            RouteState::Forwarding { mac } => ("forwarding", Some(mac.as_str()), None),
+            RouteState::Connected => ("connected", None, None),
+            RouteState::Pending { on } => ("pending", None, Some(on.as_str())),
+            RouteState::Unusable { reason } => ("unusable", None, Some(reason.as_str())),
+        };
+        Self { state, lladdr, reason }
     }
 }
 
@@ -89,9 +157,9 @@ mod tests {
     use super::*;
     use crate::route::{grammar, testing::neighbour};
 
-    fn entry(line: &str, state: RouteState) -> RouteEntry {
+    fn entry(line: &str, states: &[RouteState]) -> RouteEntry {
         let words: Vec<&str> = line.split_whitespace().collect();
-        RouteEntry { route: grammar::route(&words, None).unwrap(), state }
+        RouteEntry { route: grammar::route(&words, None).unwrap(), states: states.to_vec() }
     }
 
     #[test]
@@ -133,8 +201,44 @@ mod tests {
                 }),
             ),
         ] {
-            assert_eq!(to_value(RouteJson::from(&entry(line, state))).unwrap(), expected);
+            assert_eq!(to_value(RouteJson::new(&entry(line, &[state]), &[])).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn several_next_hops_are_a_list_as_in_iproute2() {
+        let forwarding = RouteState::Forwarding { mac: "02:00:00:00:00:01".to_owned() };
+        let failed = RouteState::Unusable { reason: "neighbour_failed".to_owned() };
+        let line = "198.18.2.0/24 nexthop via 198.18.1.2 dev eth1 weight 2 nexthop via inet6 2001:db8::1 dev eth2";
+        let several = entry(line, &[forwarding, failed]);
+        let own = [
+            entry("198.18.2.0/24 cpu 5 via 198.18.1.3 dev eth1", &[RouteState::Connected]),
+            entry("198.18.2.0/24 cpu 0-1 via 198.18.1.4 dev eth1", &[RouteState::Connected]),
+        ];
+        assert_eq!(
+            to_value(RouteJson::new(&several, &own)).unwrap(),
+            json!({
+                "dst": "198.18.2.0/24", "protocol": "xdp", "flags": [],
+                "nexthops": [
+                    {
+                        "gateway": "198.18.1.2", "dev": "eth1", "weight": 2, "flags": [],
+                        "state": "forwarding", "lladdr": "02:00:00:00:00:01"
+                    },
+                    {
+                        "via": { "family": "inet6", "host": "2001:db8::1" }, "dev": "eth2",
+                        "weight": 1, "flags": [], "state": "unusable", "reason": "neighbour_failed"
+                    },
+                ],
+                "own_cpus": [0, 1, 5],
+            })
+        );
+        assert_eq!(
+            to_value(RouteJson::new(&own[1], &[])).unwrap(),
+            json!({
+                "dst": "198.18.2.0/24", "cpus": [0, 1], "gateway": "198.18.1.4", "dev": "eth1",
+                "protocol": "xdp", "flags": [], "state": "connected"
+            })
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 use super::error::CliError;
 use crate::{
     prefix::{Family, Prefix},
-    route::{Existing, Route, grammar},
+    route::{Existing, NEXT_HOPS_MAX, Route, grammar},
 };
 
 /// Bytes of the longest line.
@@ -67,8 +67,7 @@ pub(super) fn read(
     family: Option<Family>,
     existing: Existing,
 ) -> io::Result<Result<Batch, LineError>> {
-    let mut batch = Batch::default();
-    let mut seen = HashMap::new();
+    let mut reader = Reader::new(family, existing);
     let mut bytes = Vec::new();
     for number in 1.. {
         bytes.clear();
@@ -77,22 +76,88 @@ pub(super) fn read(
         if size == 0 {
             break;
         }
-        let route = match read_line(&bytes, family, existing) {
-            Ok(Some(route)) => route,
-            Ok(None) => continue,
-            Err(message) => return Ok(Err(line_error(number, &bytes, message))),
-        };
-        if let Some(first) = repeated(&mut seen, &route, number, existing) {
-            let message = format!(
+        if let Err(error) = reader.line(number, &bytes) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(reader.end())
+}
+
+/// A route may go on in the next lines: they begin with `nexthop`.
+struct Reader {
+    family: Option<Family>,
+    existing: Existing,
+    batch: Batch,
+    seen: HashMap<Prefix, usize>,
+    /// The route that may go on.
+    begun: Option<Begun>,
+}
+
+struct Begun {
+    number: usize,
+    words: Vec<String>,
+    /// As it is to be shown.
+    shown: Vec<u8>,
+}
+
+impl Reader {
+    fn new(family: Option<Family>, existing: Existing) -> Self {
+        let (batch, seen) = (Batch::default(), HashMap::new());
+        Self { family, existing, batch, seen, begun: None }
+    }
+
+    fn line(&mut self, number: usize, bytes: &[u8]) -> Result<(), LineError> {
+        let wrong = |message| line_error(number, bytes, message);
+        let words = words(bytes).map_err(wrong)?;
+        match (words.first(), &mut self.begun) {
+            (None, _) => Ok(()),
+            (Some(&"nexthop"), Some(begun)) => {
+                begun.words.extend(words.into_iter().map(str::to_owned));
+                let next_hops = begun.words.iter().filter(|word| *word == "nexthop").count();
+                if next_hops > NEXT_HOPS_MAX {
+                    return Err(wrong(format!("a route has at most {NEXT_HOPS_MAX} next hops")));
+                }
+                Ok(())
+            }
+            _ => {
+                self.route()?;
+                let words = strip_command(&words, self.existing).map_err(wrong)?;
+                let words = words.iter().map(|word| (*word).to_owned()).collect();
+                self.begun = Some(Begun { number, words, shown: bytes.to_vec() });
+                Ok(())
+            }
+        }
+    }
+
+    /// The route that was begun has ended.
+    fn route(&mut self) -> Result<(), LineError> {
+        let Some(Begun { number, words, shown }) = self.begun.take() else { return Ok(()) };
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if words.is_empty() {
+            return Ok(());
+        }
+        let wrong = |message| line_error(number, &shown, message);
+        let route =
+            grammar::route(&words, self.family).map_err(|error| wrong(error.to_string()))?;
+        // The daemon tells of CPUs that have next hops already.
+        if self.existing == Existing::Refuse
+            && route.cpus.is_none()
+            && let Some(first) = self.seen.insert(route.prefix, number)
+        {
+            return Err(wrong(format!(
                 "{}: File exists: line {first} has this prefix already (with --replace the last one counts)",
                 route.prefix
-            );
-            return Ok(Err(line_error(number, &bytes, message)));
+            )));
         }
-        batch.routes.push(route);
-        batch.lines.push(number);
+        self.batch.routes.push(route);
+        self.batch.lines.push(number);
+        Ok(())
     }
-    Ok(Ok(batch))
+
+    fn end(mut self) -> Result<Batch, LineError> {
+        self.route()?;
+        Ok(self.batch)
+    }
 }
 
 impl Batch {
@@ -108,24 +173,8 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-fn repeated(
-    seen: &mut HashMap<Prefix, usize>,
-    route: &Route,
-    number: usize,
-    existing: Existing,
-) -> Option<usize> {
-    match existing {
-        Existing::Refuse => seen.insert(route.prefix, number),
-        Existing::Replace => None,
-    }
-}
-
-/// `None` where there is nothing on it.
-fn read_line(
-    bytes: &[u8],
-    family: Option<Family>,
-    existing: Existing,
-) -> Result<Option<Route>, String> {
+/// Those of a line; none where there is nothing on it.
+fn words(bytes: &[u8]) -> Result<Vec<&str>, String> {
     if bytes.len() > LINE_MAX {
         return Err(format!("the line is longer than {LINE_MAX} bytes: is this a list of routes?"));
     }
@@ -134,12 +183,7 @@ fn read_line(
     }
     let text = str::from_utf8(bytes).map_err(|_| "the line is not UTF-8".to_owned())?;
     let text = text.split_once('#').map_or(text, |(before, _)| before);
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let words = strip_command(&words, existing)?;
-    if words.is_empty() {
-        return Ok(None);
-    }
-    grammar::route(words, family).map(Some).map_err(|error| error.to_string())
+    Ok(text.split_whitespace().collect())
 }
 
 /// Skips `route add`, as files for `ip -batch` have it.
@@ -153,7 +197,7 @@ fn strip_command<'a, 'b>(
     };
     match (words, existing) {
         (["add" | "a", rest @ ..], _) | (["replace", rest @ ..], Existing::Replace) => Ok(rest),
-        (["replace", ..], Existing::Refuse) => {
+        (["replace", ..], _) => {
             Err("'replace' is for `route load --replace`, which replaces on every line".to_owned())
         }
         ([command @ ("del" | "delete" | "append" | "change" | "flush"), ..], _) => {
@@ -200,6 +244,41 @@ mod tests {
         );
         assert_eq!(batch.lines, [3, 4, 5, 6]);
         assert_eq!(load(b"", Existing::Refuse), Ok(Batch::default()));
+    }
+
+    #[test]
+    fn a_route_goes_on_in_lines_that_begin_with_nexthop() {
+        let text = b"198.18.2.0/24 proto xdp  # cpu 1: via 198.18.1.4 dev eth1\n\
+            \tnexthop via 198.18.1.2 dev eth1 weight 2  # pending: neighbour\n\
+            # a comment between them\n\
+            nexthop via 198.18.1.3 dev eth2\n\
+            198.18.2.0/24 cpu 1 via 198.18.1.4 dev eth1\n\
+            198.18.3.0/24 nexthop via 198.18.1.2\n\tnexthop via 198.18.1.3";
+        let batch = load(text, Existing::Refuse).unwrap();
+        let lines: Vec<String> = batch.routes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "198.18.2.0/24 nexthop via 198.18.1.2 dev eth1 weight 2 nexthop via 198.18.1.3 dev eth2 weight 1",
+                "198.18.2.0/24 cpu 1 via 198.18.1.4 dev eth1",
+                "198.18.3.0/24 nexthop via 198.18.1.2 weight 1 nexthop via 198.18.1.3 weight 1",
+            ]
+        );
+        assert_eq!(batch.lines, [1, 5, 6]);
+
+        let many = |count: usize| {
+            let next_hop = |host| format!("\tnexthop via 198.18.1.{host}\n");
+            let next_hops: String = (1..=count).map(next_hop).collect();
+            load(format!("198.18.2.0/24\n{next_hops}").as_bytes(), Existing::Refuse)
+        };
+        assert_eq!(many(NEXT_HOPS_MAX).unwrap().routes[0].next_hops.len(), NEXT_HOPS_MAX);
+        let error = many(NEXT_HOPS_MAX + 1).unwrap_err();
+        assert_eq!((error.number, &*error.message), (66, "a route has at most 64 next hops"));
+        for (text, number) in [("nexthop via 198.18.1.2\n", 1), ("198.18.2.0/24 proto xdp\n\n", 1)]
+        {
+            let error = load(text.as_bytes(), Existing::Refuse).unwrap_err();
+            assert_eq!(error.number, number, "{text}: {}", error.message);
+        }
     }
 
     #[test]

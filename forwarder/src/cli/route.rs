@@ -17,7 +17,9 @@ use super::{
 use crate::{
     control::client::{Client, ClientError},
     prefix::Family,
-    route::{Existing, PrefixMatch, Route, RouteEntry, RouteState, Selector, grammar},
+    route::{
+        Existing, NextHop, PrefixMatch, Route, RouteEntry, RouteState, Selector, describe, grammar,
+    },
 };
 
 /// How often `--wait` looks.
@@ -33,23 +35,25 @@ pub(super) fn run<W: Write>(
     match command {
         RouteCommand::Add(args) => add(&args, family, Existing::Refuse, connect),
         RouteCommand::Replace(args) => add(&args, family, Existing::Replace, connect),
+        RouteCommand::Append(args) => add(&args, family, Existing::Append, connect),
         RouteCommand::Del { words } => {
             let selector = grammar::exact(&borrowed(&words), family)?;
             connect()?.route_delete(selector)?;
             Ok(())
         }
-        RouteCommand::Show { words } => {
+        RouteCommand::Show { words, per_cpu } => {
             let selector = grammar::selector(&borrowed(&words), family)?;
-            show(&mut connect()?, selector, output)
+            print(&connect()?.route_show(selector)?, per_cpu, output)
         }
         RouteCommand::Get { address } => {
             let destination = grammar::address(&address, family)?;
-            match connect()?.route_get(destination)? {
-                Some(entry) => print(std::slice::from_ref(&entry), output),
-                None => Err(CliError::Refused(format!(
+            let entries = connect()?.route_get(destination)?;
+            if entries.is_empty() {
+                return Err(CliError::Refused(format!(
                     "no route to {destination}: Linux decides where its packets go"
-                ))),
+                )));
             }
+            print(&entries, true, output)
         }
         RouteCommand::Flush { words } => {
             let selectors = flush_selectors(&words, family)?;
@@ -74,13 +78,29 @@ pub(super) fn show<W: Write>(
     selector: Selector,
     output: Output<W>,
 ) -> Result<(), CliError> {
-    print(&client.route_show(selector)?, output)
+    print(&client.route_show(selector)?, false, output)
 }
 
-fn print<W: Write>(entries: &[RouteEntry], output: Output<W>) -> Result<(), CliError> {
+/// Entries of one prefix lie side by side. What single CPUs have of their own is only hinted at
+/// where it is not asked for, and where there is something beside it.
+fn print<W: Write>(
+    entries: &[RouteEntry],
+    per_cpu: bool,
+    output: Output<W>,
+) -> Result<(), CliError> {
     let mut list = output.list();
-    for entry in entries {
-        list.item(&RouteJson::from(entry), entry)?;
+    let of_one = |a: &RouteEntry, b: &RouteEntry| a.route.prefix == b.route.prefix;
+    for entries in entries.chunk_by(of_one) {
+        match entries {
+            [entry, others @ ..] if !per_cpu && entry.route.cpus.is_none() => {
+                list.item(&RouteJson::new(entry, others), &entry.lines(others))?;
+            }
+            entries => {
+                for entry in entries {
+                    list.item(&RouteJson::new(entry, &[]), entry)?;
+                }
+            }
+        }
     }
     Ok(list.end()?)
 }
@@ -94,41 +114,53 @@ fn add(
     let route = grammar::route(&borrowed(&args.words), family)?;
     let mut client = connect()?;
     let entry = client.route_add(route, existing)?;
-    if entry.state.forwards() {
+    if entry.forwards() {
         return Ok(());
     }
     match args.wait {
         None => {
-            say(format_args!("{}: {}", entry.route, entry.state));
+            say(format_args!("{}: {}", entry.route, state(&entry)));
             Ok(())
         }
         Some(seconds) => wait(&mut client, &entry.route, seconds),
     }
 }
 
-/// Waits until the route forwards.
+/// Waits until the route forwards by all of its next hops.
 fn wait(client: &mut Client, route: &Route, seconds: u64) -> Result<(), CliError> {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     loop {
-        let state = state_of(client, route)?.ok_or_else(|| {
+        let entry = entry_of(client, route)?.ok_or_else(|| {
             CliError::Refused(format!("{route}: somebody has removed it meanwhile"))
         })?;
-        if state.forwards() {
+        if entry.forwards() {
             return Ok(());
         }
         if Instant::now() >= deadline {
             return Err(CliError::Refused(format!(
-                "{route} does not forward after {seconds} s: {state} (the route stays; see `forwarder neigh show`)"
+                "{route} does not forward after {seconds} s: {} (the route stays; see `forwarder neigh show`)",
+                state(&entry)
             )));
         }
         sleep(WAIT_STEP);
     }
 }
 
-fn state_of(client: &mut Client, route: &Route) -> Result<Option<RouteState>, ClientError> {
+fn entry_of(client: &mut Client, route: &Route) -> Result<Option<RouteEntry>, ClientError> {
     let prefix = Some(PrefixMatch::Exact(route.prefix));
     let entries = client.route_show(Selector { prefix, ..Selector::default() })?;
-    Ok(entries.into_iter().next().map(|entry| entry.state))
+    Ok(entries.into_iter().find(|entry| entry.route.cpus == route.cpus))
+}
+
+/// Of each next hop, where there are several.
+fn state(entry: &RouteEntry) -> String {
+    let one = |(next_hop, state): (&NextHop, &RouteState)| {
+        format!("{} {state}", describe(std::slice::from_ref(next_hop)))
+    };
+    match &entry.states[..] {
+        [state] => state.to_string(),
+        states => entry.route.next_hops.iter().zip(states).map(one).collect::<Vec<_>>().join("; "),
+    }
 }
 
 /// The daemon takes no empty selector, which would mean everything; `all` is said family by family.

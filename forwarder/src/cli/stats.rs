@@ -3,7 +3,10 @@
 use forwarder_common::verdict::Reason;
 use serde_json::{Map, Value, json};
 
-use crate::snapshot::{Count, CpuCounters, InterfaceCounters, RouteCounters, Snapshot, Stage};
+use crate::{
+    route::NextHop,
+    snapshot::{Count, CpuCounters, InterfaceCounters, RouteCounters, Snapshot, Stage},
+};
 
 /// Frames by interface and what became of them, then why frames were left to Linux. What workers
 /// did with frames that were steered to them stands apart: those frames are counted above already.
@@ -42,7 +45,7 @@ pub fn render(snapshot: &Snapshot, per_cpu: bool) -> String {
 ///     }]
 ///   }],
 ///   "next_hops": [{                           // only with --metrics-routes; "via" null: connected
-///     "via": "198.18.1.2", "dev": "eth1",
+///     "via": "198.18.1.2", "dev": "eth1",     // several: "nexthops": [{"via", "dev", "weight"}]
 ///     "cpus": [{"cpu": 0, "packets": 3, "bytes": 192}]              // CPUs that counted something
 ///   }]
 /// }
@@ -182,7 +185,14 @@ fn json_next_hop(route: &RouteCounters) -> Value {
     let cpus: Vec<_> = busy
         .map(|(cpu, count)| json!({"cpu": cpu, "packets": count.packets, "bytes": count.bytes}))
         .collect();
-    json!({"via": route.next_hop.via, "dev": route.next_hop.dev, "cpus": cpus})
+    match &route.next_hops[..] {
+        [NextHop { via, dev, .. }] => json!({"via": via, "dev": dev, "cpus": cpus}),
+        several => {
+            let one = |it: &NextHop| json!({"via": it.via, "dev": it.dev, "weight": it.weight});
+            let next_hops: Vec<_> = several.iter().map(one).collect();
+            json!({"nexthops": next_hops, "cpus": cpus})
+        }
+    }
 }
 
 #[cfg(test)]
@@ -190,7 +200,6 @@ mod tests {
     use forwarder_common::verdict::{SLOT_REDIRECTED, SLOT_RX, SLOT_STEERED};
 
     use super::*;
-    use crate::route::NextHop;
 
     const LOCAL: u32 = Reason::Local.slot();
     const NO_ROUTE: u32 = Reason::NoRoute.slot();
@@ -331,9 +340,14 @@ unknown         7  unknown_interface  came in by an interface that the daemon ha
     fn json_has_every_count_by_cpu() {
         let mut snapshot = busy();
         let via = Some("198.18.1.2".parse().unwrap());
-        let next_hop = NextHop { via, dev: Some("eth1".to_owned()) };
+        let next_hop = NextHop { via, dev: Some("eth1".to_owned()), weight: 1 };
         let count = Count { packets: 3, bytes: 192 };
-        snapshot.routes = vec![RouteCounters { next_hop, cpus: vec![Count::default(), count] }];
+        let cpus = vec![Count::default(), count];
+        let other = NextHop { dev: Some("eth2".to_owned()), weight: 2, ..next_hop.clone() };
+        snapshot.routes = vec![
+            RouteCounters { next_hops: vec![next_hop.clone()], cpus },
+            RouteCounters { next_hops: vec![next_hop, other], cpus: vec![] },
+        ];
         let zero = json!({"packets": 0, "bytes": 0});
         let idle = json!({
             "ingress": {"rx": zero, "redirected": zero, "steered": zero, "passed": {}},
@@ -381,6 +395,12 @@ unknown         7  unknown_interface  came in by an interface that the daemon ha
                 "next_hops": [{
                     "via": "198.18.1.2", "dev": "eth1",
                     "cpus": [{"cpu": 1, "packets": 3, "bytes": 192}],
+                }, {
+                    "nexthops": [
+                        {"via": "198.18.1.2", "dev": "eth1", "weight": 1},
+                        {"via": "198.18.1.2", "dev": "eth2", "weight": 2},
+                    ],
+                    "cpus": [],
                 }],
             })
         );

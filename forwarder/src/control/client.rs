@@ -13,7 +13,7 @@ use tokio_util::codec::{Decoder, Encoder};
 
 use super::{
     frame::{FRAME_MAX, FrameCodec, FrameError},
-    protocol::{ANSWER_MAX, Hello, ITEMS_PER_FRAME, Request, Response, decode, encode},
+    protocol::{ANSWER_MAX, Hello, Request, Response, decode, encode, load_chunks},
 };
 use crate::{
     engine::{Refusal, Status},
@@ -101,7 +101,7 @@ impl Client {
         self.ask_route(&Request::RouteAdd { route, existing })
     }
 
-    /// Answers with the route that is gone.
+    /// Answers with the route as it was.
     pub fn route_delete(&mut self, selector: Selector) -> Result<RouteEntry, ClientError> {
         self.ask_route(&Request::RouteDelete(selector))
     }
@@ -111,11 +111,9 @@ impl Client {
         self.ask_count(&Request::RouteFlush(selector))
     }
 
-    pub fn route_get(&mut self, destination: IpAddr) -> Result<Option<RouteEntry>, ClientError> {
-        match self.ask(&Request::RouteGet(destination))? {
-            Response::Route(entry) => Ok(entry),
-            _ => out_of_turn(),
-        }
+    /// Empty where Linux decides.
+    pub fn route_get(&mut self, destination: IpAddr) -> Result<Vec<RouteEntry>, ClientError> {
+        self.ask_routes(&Request::RouteGet(destination))
     }
 
     /// All of them or none; answers with their number.
@@ -124,7 +122,7 @@ impl Client {
             Response::Ready => {}
             _ => return out_of_turn(),
         }
-        for chunk in routes.chunks(ITEMS_PER_FRAME) {
+        for chunk in load_chunks(routes) {
             self.send(&Request::LoadChunk(chunk.to_vec()))?;
         }
         self.ask_count(&Request::LoadCommit(routes.len() as u64))
@@ -132,10 +130,7 @@ impl Client {
 
     /// Takes the whole list before it answers: the daemon does not wait for a reader that pauses.
     pub fn route_show(&mut self, selector: Selector) -> Result<Vec<RouteEntry>, ClientError> {
-        self.ask_list(&Request::RouteShow(selector), |response| match response {
-            Response::Routes(routes) => Some(routes),
-            _ => None,
-        })
+        self.ask_routes(&Request::RouteShow(selector))
     }
 
     pub fn neighbours(&mut self) -> Result<Vec<NeighbourEntry>, ClientError> {
@@ -155,9 +150,16 @@ impl Client {
 
     fn ask_route(&mut self, request: &Request) -> Result<RouteEntry, ClientError> {
         match self.ask(request)? {
-            Response::Route(Some(entry)) => Ok(entry),
+            Response::Route(entry) => Ok(entry),
             _ => out_of_turn(),
         }
+    }
+
+    fn ask_routes(&mut self, request: &Request) -> Result<Vec<RouteEntry>, ClientError> {
+        self.ask_list(request, |response| match response {
+            Response::Routes(routes) => Some(routes),
+            _ => None,
+        })
     }
 
     fn ask_count(&mut self, request: &Request) -> Result<u64, ClientError> {

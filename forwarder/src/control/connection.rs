@@ -105,21 +105,21 @@ impl Connection {
             Request::RouteAdd { route, existing } => engine
                 .ask(|reply| Command::RouteAdd { route, existing, reply })
                 .await
-                .map(|entry| Response::Route(Some(entry))),
+                .map(Response::Route),
             Request::RouteDelete(selector) => engine
                 .ask(|reply| Command::RouteDelete { selector, reply })
                 .await
-                .map(|entry| Response::Route(Some(entry))),
+                .map(Response::Route),
             Request::RouteFlush(selector) => engine
                 .ask(|reply| Command::RouteFlush { selector, reply })
                 .await
                 .map(Response::Count),
-            Request::RouteGet(destination) => engine
-                .ask(|reply| Command::RouteGet { destination, reply })
-                .await
-                .map(Response::Route),
             Request::Unload => engine.ask(Command::Unload).await.map(|()| Response::Done),
             Request::RouteShow(selector) => return self.show_routes(selector).await,
+            Request::RouteGet(destination) => {
+                let routes = engine.ask(|reply| Command::RouteGet { destination, reply }).await;
+                return self.send_list(routes, Response::Routes).await;
+            }
             Request::Neighbours => return self.show_neighbours().await,
             Request::RouteLoad { existing } => return self.load(existing).await,
             Request::Hello(_) | Request::LoadChunk(_) | Request::LoadCommit(_) => {

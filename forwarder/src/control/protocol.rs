@@ -15,9 +15,10 @@ use crate::{
 };
 
 /// Goes up with every change of this module, or of the types that it carries.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
-/// Routes or entries in one frame: so few that they never exceed [`FRAME_MAX`].
+/// Entries in one frame, or next hops of routes: so few that those of a request never exceed
+/// [`FRAME_MAX`].
 pub const ITEMS_PER_FRAME: usize = 512;
 /// Routes in one load.
 pub const LOAD_ROUTES_MAX: usize = 1 << 22;
@@ -85,6 +86,7 @@ impl Request {
         match self {
             Self::RouteAdd { existing: Existing::Refuse, .. } => Some("route add"),
             Self::RouteAdd { existing: Existing::Replace, .. } => Some("route replace"),
+            Self::RouteAdd { existing: Existing::Append, .. } => Some("route append"),
             Self::RouteLoad { .. } | Self::LoadChunk(_) | Self::LoadCommit(_) => Some("route load"),
             Self::RouteDelete(_) => Some("route del"),
             Self::RouteFlush(_) => Some("route flush"),
@@ -108,6 +110,9 @@ impl Request {
             Self::RouteFlush(selector) if selector.is_empty() => {
                 Some("an empty selector would remove all routes: name a family at least")
             }
+            Self::RouteFlush(selector) | Self::RouteShow(selector) if selector.cpus.is_some() => {
+                Some("routes are shown and flushed for all CPUs together")
+            }
             _ => None,
         }
     }
@@ -126,7 +131,7 @@ pub enum Response {
     Count(u64),
     Status(Status),
     Stats(Snapshot),
-    Route(Option<RouteEntry>),
+    Route(RouteEntry),
     /// Some of the routes; [`Response::End`] after the last.
     Routes(Vec<RouteEntry>),
     Neighbours(Vec<NeighbourEntry>),
@@ -137,6 +142,24 @@ impl Response {
     pub fn refused(message: impl Into<String>) -> Self {
         Self::Refused(Refusal::new(message))
     }
+}
+
+/// Parts of a load, each of which fits into a frame.
+pub fn load_chunks(routes: &[Route]) -> impl Iterator<Item = &[Route]> {
+    let mut rest = routes;
+    std::iter::from_fn(move || {
+        let mut room = ITEMS_PER_FRAME;
+        let fits = |route: &&Route| {
+            let left = room.checked_sub(route.items());
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        // Whatever its length: the daemon refuses what is too long, and says so.
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (chunk, others) = rest.split_at(count);
+        rest = others;
+        (!chunk.is_empty()).then_some(chunk)
+    })
 }
 
 /// A message as payload.

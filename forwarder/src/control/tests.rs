@@ -109,7 +109,7 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
                 drop(reply.send(if there && existing == Existing::Refuse {
                     Err(Refusal::new(format!("{}: File exists", route.prefix)))
                 } else {
-                    let entry = RouteEntry { route, state: RouteState::Connected };
+                    let entry = RouteEntry { route, states: vec![RouteState::Connected] };
                     routes.push(entry.clone());
                     Ok(entry)
                 }));
@@ -118,7 +118,7 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
                 let count = new.len() as u64;
                 let entries = new.into_iter();
                 routes.extend(
-                    entries.map(|route| RouteEntry { route, state: RouteState::Connected }),
+                    entries.map(|route| RouteEntry { route, states: vec![RouteState::Connected] }),
                 );
                 drop(reply.send(Ok(count)));
             }
@@ -142,7 +142,7 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
                 let covering =
                     routes.iter().filter(|entry| entry.route.prefix.contains(destination));
                 let longest = covering.max_by_key(|entry| entry.route.prefix.len());
-                drop(reply.send(Ok(longest.cloned())));
+                drop(reply.send(Ok(longest.cloned().into_iter().collect())));
             }
             Command::Neighbours(reply) => drop(reply.send(Ok(vec![neighbour()]))),
             Command::Unload(reply) => drop(reply.send(Ok(()))),
@@ -152,14 +152,19 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
 
 fn route(number: u32) -> Route {
     let address = std::net::Ipv4Addr::from(0xc612_0000 + number).into();
-    let next_hop =
-        NextHop { via: "198.18.1.2".parse().ok(), dev: Some("fifteen-letters".to_owned()) };
-    Route { prefix: crate::prefix::Prefix::host(address), next_hop }
+    let next_hop = NextHop {
+        via: "198.18.1.2".parse().ok(),
+        dev: Some("fifteen-letters".to_owned()),
+        weight: 1,
+    };
+    let prefix = crate::prefix::Prefix::host(address);
+    Route { prefix, next_hops: vec![next_hop], cpus: None }
 }
 
 fn entries(count: u32) -> Vec<RouteEntry> {
     let state = RouteState::Pending { on: "neighbour".to_owned() };
-    (0..count).map(|number| RouteEntry { route: route(number), state: state.clone() }).collect()
+    let entry = |number| RouteEntry { route: route(number), states: vec![state.clone()] };
+    (0..count).map(entry).collect()
 }
 
 fn status() -> Status {

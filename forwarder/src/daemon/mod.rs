@@ -1,6 +1,7 @@
 //! The daemon's life: what it checks, what it sets up and in which order, and how it ends.
 
 mod claim;
+mod seed;
 mod startup;
 
 use std::{

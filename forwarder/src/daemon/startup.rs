@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -9,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::sys::utsname::uname;
 use tokio::sync::mpsc;
 
+use super::seed;
 use crate::{
     config::{Config, Steering},
     dataplane::{AttachError, Attached, AttachedMode, Dataplane, Options, Pins},
@@ -16,7 +18,7 @@ use crate::{
     netlink::{Generic, Requests, event::Event},
     preflight::{Report, attach::refusal},
     rib::{Abilities, Rib},
-    routing::{Limits, Routing},
+    routing::{Limits, Routing, SETS_MAX},
 };
 
 /// Programs loaded and maps filled as the kernel is now; nothing attached.
@@ -33,14 +35,20 @@ pub(super) async fn prepare(
         steering: config.steering.clone(),
         queue_size: config.queue_size,
         count_routes: config.metrics_routes > 0,
-        cpus_possible: u32::try_from(report.cpus.possible.len())?,
+        cpus_possible: report.cpus.possible.clone(),
+        hash_seed: seed::of(&seed::machine(Path::new("/")), &facts.name),
         grace: Duration::from_secs(config.grace_s.into()),
     };
     let (dataplane, tables) = Dataplane::load(object, &options)?;
     // Asked again once the programs are attached: many drivers can only then.
     let unknown = Abilities { xmit: true, frags: false };
     let abilities = report.interfaces.iter().map(|facts| (facts.ifindex(), unknown)).collect();
-    let limits = Limits { routes4: config.routes4_max, routes6: config.routes6_max };
+    let limits = Limits {
+        routes4: config.routes4_max,
+        routes6: config.routes6_max,
+        sets: SETS_MAX,
+        cpus: report.cpus.possible.clone(),
+    };
     let mut routing = Routing::new(Rib::new(abilities), tables, limits)?;
     routing.apply(first_lists(events).await?)?;
 

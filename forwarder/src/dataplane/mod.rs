@@ -43,7 +43,7 @@ impl Dataplane {
     /// Loads the programs and fills the maps that are there from the start. Nothing is attached.
     pub fn load(object: &[u8], options: &Options) -> Result<(Self, Tables), LoadError> {
         let mut ebpf = object::load(object, options)?;
-        let mut tables = Tables::take(&mut ebpf, options.fib_units(), options.grace)?;
+        let mut tables = Tables::take(&mut ebpf, options)?;
         let mut devices = Devices::take(&mut ebpf)?;
         if let Steering::Cpus(cpus) = &options.steering {
             let worker = object::worker(&mut ebpf)?;

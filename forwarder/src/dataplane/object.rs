@@ -8,7 +8,7 @@ use aya::{
     programs::{ProgramError, ProgramFd, Xdp},
 };
 use forwarder_common::{
-    abi::{self, name},
+    abi::{self, CPUS_MAX, name},
     fib,
 };
 use object::{
@@ -36,8 +36,10 @@ pub struct Options {
     pub queue_size: u32,
     /// Count frames by route: costs a little on each.
     pub count_routes: bool,
-    /// CPUs that the kernel may ever have.
-    pub cpus_possible: u32,
+    /// CPUs that the kernel may ever have, ascending.
+    pub cpus_possible: Vec<u32>,
+    /// Makes flow hashes differ from those of other machines.
+    pub hash_seed: u64,
     /// How long forwarding goes on after the last sign of life.
     pub grace: Duration,
 }
@@ -71,12 +73,14 @@ pub enum LoadError {
 pub(super) fn load(object: &[u8], options: &Options) -> Result<Ebpf, LoadError> {
     let steer = u32::from(options.steering != Steering::Off);
     let count_routes = u32::from(options.count_routes);
+    let cpus_possible = u32::try_from(options.cpus_possible.len()).unwrap_or(CPUS_MAX);
     let units = options.fib_units();
     let object = with_value_size(object, name::FIB, fib::words(units) * 4)?;
     let mut ebpf = EbpfLoader::new()
-        .map_max_entries(name::CPUS, options.cpus_possible)
+        .map_max_entries(name::CPUS, cpus_possible)
         .override_global(name::STEER, &steer, true)
         .override_global(name::COUNT_ROUTES, &count_routes, true)
+        .override_global(name::HASH_SEED, &options.hash_seed, true)
         .override_global(name::FIB_UNITS_MASK, &(units - 1), true)
         .load(&object)?;
     // The worker too where nobody is steered: what is refused is to be seen at the first start.

@@ -16,17 +16,23 @@ use forwarder_common::{
 };
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Grace, LoadError, memory::Memory};
-use crate::{fib::Fib, prefix::Prefix, reconcile::Table};
+use super::{Grace, LoadError, Options, memory::Memory};
+use crate::{
+    fib::Fib,
+    prefix::Prefix,
+    reconcile::{Table, Words},
+};
 
 pub struct Tables {
     fib: Fib<Memory>,
     locals4: LpmTrie<MapData, [u8; 4], u32>,
     routes: PerCpuArray<MapData, RouteWord>,
+    buckets: Array<MapData, u32>,
     adjacencies: Array<MapData, Adjacency>,
     steering: Array<MapData, u32>,
     lease: Array<MapData, u64>,
-    cpus_possible: usize,
+    /// In the order in which the kernel has their copies.
+    cpus_possible: Vec<u32>,
     grace: Grace,
     /// For how long the lease is renewed.
     lease_for: Duration,
@@ -53,22 +59,19 @@ where
 }
 
 impl Tables {
-    pub(super) fn take(
-        ebpf: &mut Ebpf,
-        fib_units: u32,
-        lease_for: Duration,
-    ) -> Result<Self, LoadError> {
+    pub(super) fn take(ebpf: &mut Ebpf, options: &Options) -> Result<Self, LoadError> {
         Ok(Self {
+            fib: Fib::new(fib_memory(ebpf, options.fib_units())?),
             grace: Grace::take(ebpf)?,
-            lease_for,
+            lease_for: options.grace,
+            cpus_possible: options.cpus_possible.clone(),
             ended: false,
-            fib: Fib::new(fib_memory(ebpf, fib_units)?),
             locals4: take(ebpf, name::LOCALS4)?,
             routes: take(ebpf, name::ROUTES)?,
+            buckets: take(ebpf, name::BUCKETS)?,
             adjacencies: take(ebpf, name::ADJACENCIES)?,
             steering: take(ebpf, name::STEERING)?,
             lease: take(ebpf, name::LEASE)?,
-            cpus_possible: aya::util::nr_cpus().map_err(|(_, error)| error)?,
         })
     }
 
@@ -93,11 +96,6 @@ impl Tables {
         self.set_lease(0)
     }
 
-    fn change(&mut self, prefix: Prefix, route: Option<RouteId>) -> io::Result<()> {
-        let grace = &mut self.grace;
-        self.fib.apply(&[(prefix, route)], &mut || grace.wait()).map_err(io::Error::other)
-    }
-
     /// In nanoseconds of `CLOCK_MONOTONIC`, which the programs read.
     fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
         self.lease.set(0, until_ns, 0).map_err(into_io)
@@ -105,12 +103,17 @@ impl Tables {
 }
 
 impl Table for Tables {
-    fn insert(&mut self, prefix: Prefix, route: RouteId) -> io::Result<()> {
-        self.change(prefix, Some(route))
+    fn route(&self, prefix: Prefix) -> Option<RouteId> {
+        self.fib.route(prefix)
     }
 
-    fn remove(&mut self, prefix: Prefix) -> io::Result<()> {
-        self.change(prefix, None)
+    fn prefixes(&self) -> Vec<Prefix> {
+        self.fib.prefixes()
+    }
+
+    fn apply(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()> {
+        let Self { fib, grace, .. } = self;
+        fib.apply(changes, &mut || grace.wait()).map_err(io::Error::other)
     }
 
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
@@ -120,9 +123,14 @@ impl Table for Tables {
             .map_err(into_io)
     }
 
-    fn set_word(&mut self, route: RouteId, word: RouteWord) -> io::Result<()> {
-        let copies = PerCpuValues::try_from(vec![word; self.cpus_possible])?;
-        self.routes.set(route, copies, 0).map_err(into_io)
+    fn set_words(&mut self, route: RouteId, words: &Words) -> io::Result<()> {
+        let word = |cpu| *words.on.get(cpu).unwrap_or(&words.all);
+        let copies: Vec<RouteWord> = self.cpus_possible.iter().map(word).collect();
+        self.routes.set(route, PerCpuValues::try_from(copies)?, 0).map_err(into_io)
+    }
+
+    fn set_bucket(&mut self, index: u32, adjacency: u32) -> io::Result<()> {
+        self.buckets.set(index, adjacency, 0).map_err(into_io)
     }
 
     fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()> {

@@ -47,7 +47,7 @@ pub enum Command {
         existing: Existing,
         reply: Reply<u64>,
     },
-    /// The selector has an exact prefix; answers with the route that is gone.
+    /// The selector has an exact prefix; answers with the route as it was.
     RouteDelete {
         selector: Selector,
         reply: Reply<RouteEntry>,
@@ -62,10 +62,11 @@ pub enum Command {
         selector: Selector,
         reply: Reply<Vec<RouteEntry>>,
     },
-    /// The route that a packet to this destination takes, by longest prefix.
+    /// The route that a packet to this destination takes, by longest prefix; empty where there is
+    /// none.
     RouteGet {
         destination: IpAddr,
-        reply: Reply<Option<RouteEntry>>,
+        reply: Reply<Vec<RouteEntry>>,
     },
     Neighbours(Reply<Vec<NeighbourEntry>>),
     /// Detaches, removes everything and ends the daemon; the answer comes when nothing is left.

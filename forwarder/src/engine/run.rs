@@ -21,8 +21,9 @@ use crate::{
         Generic, Requests,
         event::{Event, Link},
     },
+    paths::Paths,
     preflight::forwarding::forwarding_notes,
-    rib::{Abilities, Hop, IPV6_MTU_MIN},
+    rib::{Abilities, IPV6_MTU_MIN},
     routing::{Routing, mac_text},
     snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
 };
@@ -310,14 +311,16 @@ impl Engine {
             return Ok(Vec::new());
         }
         let mut routes = Vec::new();
-        for (hop, route, ..) in self.routing.installed().hops() {
+        for (route, paths, _) in self.routing.installed().sets() {
             let cpus = self.dataplane.route_counters(route)?;
-            routes.push((cpus.iter().copied().sum::<Count>().packets, hop, cpus));
+            routes.push((cpus.iter().copied().sum::<Count>().packets, paths, cpus));
         }
-        routes.sort_by(|a: &(u64, Hop, _), b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        routes.sort_by(|a: &(u64, &Paths, _), b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         routes.truncate(self.facts.metrics_routes);
-        let counters =
-            |(_, hop, cpus)| RouteCounters { next_hop: self.routing.next_hop(hop), cpus };
+        let counters = |(_, paths, cpus): (u64, &Paths, _)| RouteCounters {
+            next_hops: self.routing.next_hops(&paths.all()),
+            cpus,
+        };
         Ok(routes.into_iter().map(counters).collect())
     }
 

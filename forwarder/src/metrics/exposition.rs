@@ -17,6 +17,7 @@ use prometheus_client::{
 
 use crate::{
     engine::Status,
+    route::NextHop,
     snapshot::{Count, CpuCounters, InterfaceCounters, Snapshot, Stage},
 };
 
@@ -123,15 +124,22 @@ impl Scrape {
     fn next_hops(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut next_hops = BTreeMap::<_, Count>::new();
         for route in &self.snapshot.routes {
-            let via = route.next_hop.via.map_or("connected".to_owned(), |via| via.to_string());
-            let interface = route.next_hop.dev.as_deref().unwrap_or(InterfaceCounters::UNKNOWN);
+            // Sets that differ in weights, or by CPU, alone are one to the labels.
+            let via = |it: &NextHop| it.via.map_or("connected".to_owned(), |via| via.to_string());
+            let dev = |it: &NextHop| {
+                it.dev.clone().unwrap_or_else(|| InterfaceCounters::UNKNOWN.to_owned())
+            };
+            let joined = |label: &dyn Fn(&NextHop) -> String| {
+                route.next_hops.iter().map(label).collect::<Vec<_>>().join(",")
+            };
+            let (via, interface) = (joined(&via), joined(&dev));
             let sum = next_hops.entry((via, interface)).or_default();
             *sum += route.cpus.iter().copied().sum();
         }
         let samples: Vec<_> = next_hops
             .iter()
             .map(|((via, interface), count)| {
-                ([("via", via.as_str()), ("interface", interface)], *count)
+                ([("via", via.as_str()), ("interface", interface.as_str())], *count)
             })
             .collect();
         counters(encoder, "forwarder_next_hop", "that left by this next hop", &samples)

@@ -218,6 +218,8 @@ fn route() -> impl Strategy<Value = RouteCounters> {
     let dev = prop::option::of("eth[0-2]");
     let count = (0_u64..1 << 40, 0_u64..1 << 40);
     let count = count.prop_map(|(packets, bytes)| Count { packets, bytes });
-    (via, dev, prop::collection::vec(count, 0..6))
-        .prop_map(|(via, dev, cpus)| RouteCounters { next_hop: NextHop { via, dev }, cpus })
+    (via, dev, prop::collection::vec(count, 0..6)).prop_map(|(via, dev, cpus)| RouteCounters {
+        next_hops: vec![NextHop { via, dev, weight: 1 }],
+        cpus,
+    })
 }

@@ -3,10 +3,16 @@
 //! Whatever is not understood is refused by name: a word that is skipped would make another route
 //! than the one that was asked for.
 
+mod words;
+
 use std::net::IpAddr;
 
-use super::{NextHop, PrefixMatch, Route, Selector};
-use crate::prefix::{Family, Prefix, PrefixError};
+use self::words::{Accept, Matching, Via, Words};
+use super::{NEXT_HOPS_MAX, NextHop, PrefixMatch, Route, Selector, WEIGHT_MAX};
+use crate::{
+    config::cpus::CpuError,
+    prefix::{Family, Prefix, PrefixError},
+};
 
 /// Bytes of the longest interface name (the kernel's `IFNAMSIZ` without its final zero).
 pub const INTERFACE_NAME_MAX: usize = 15;
@@ -20,6 +26,16 @@ pub enum GrammarError {
     Address(String),
     #[error("'{0}' is not a name of an interface: 1 to 15 bytes, without '/', ':' and spaces")]
     Interface(String),
+    #[error(transparent)]
+    Cpus(#[from] CpuError),
+    #[error("'{0}' is not a weight: write a number from 1 to {WEIGHT_MAX}")]
+    Weight(String),
+    #[error("the next hop {0} is there twice: give it a larger weight instead")]
+    NextHopTwice(String),
+    #[error("a route has at most {NEXT_HOPS_MAX} next hops")]
+    NextHops,
+    #[error("'{0}' stands before `nexthop`, where it would be of no next hop: write it behind")]
+    BeforeNextHop(&'static str),
     #[error("a prefix is missing: write {0}")]
     NoPrefix(&'static str),
     #[error("'{prefix}' leads nowhere: add `via ADDRESS`, `dev INTERFACE` or both")]
@@ -48,28 +64,39 @@ pub enum GrammarError {
     LinkLocal(IpAddr),
 }
 
-const ROUTE_USAGE: &str = "PREFIX [via [inet6] ADDRESS] [dev INTERFACE]";
+const ROUTE_USAGE: &str = "PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]";
+const ONE_USAGE: &str = "PREFIX [cpu LIST] [via ADDRESS] [dev INTERFACE]";
 const SELECTOR_USAGE: &str = "[root|match|exact] PREFIX [via ADDRESS] [dev INTERFACE]";
 
-/// Reads `PREFIX [via [inet6] ADDRESS] [dev INTERFACE]`, in any order. `family` is what `-4` or
-/// `-6` asked for.
+/// Reads `PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]`, in any order, or
+/// several next hops, each behind `nexthop`. `family` is what `-4` or `-6` asked for.
 ///
 /// # Errors
 ///
 /// Names the first word that is wrong.
 pub fn route(words: &[&str], family: Option<Family>) -> Result<Route, GrammarError> {
-    let words = Words::read(words, Accept { usage: ROUTE_USAGE, matching: false })?;
+    let words = Words::read(words, Accept { usage: ROUTE_USAGE, matching: false, adding: true })?;
     let (_, prefix) = words.prefix.ok_or(GrammarError::NoPrefix(ROUTE_USAGE))?;
-    if words.via.is_none() && words.dev.is_none() {
+    if words.next_hops.iter().any(|it| it.via.is_none() && it.dev.is_none()) {
         return Err(GrammarError::NoNextHop { prefix: prefix.to_owned() });
     }
-    let implied = family.or(words.via.as_ref().map(|via| Family::of(via.address)));
+    let via = words.next_hops.iter().find_map(|next_hop| next_hop.via.as_ref());
+    let implied = family.or(via.map(|via| Family::of(via.address)));
     let prefix = parse_prefix(prefix, family, implied.unwrap_or(Family::Inet))?;
-    if let Some(via) = &words.via {
-        check_gateway(&prefix, via, words.dev.is_some())?;
+    let mut next_hops: Vec<NextHop> = Vec::with_capacity(words.next_hops.len());
+    for words::NextHop { via, dev, weight } in words.next_hops {
+        if let Some(via) = &via {
+            check_gateway(&prefix, via, dev.is_some())?;
+        }
+        let next_hop =
+            NextHop { via: via.map(|via| via.address), dev, weight: weight.unwrap_or(1) };
+        if next_hops.iter().any(|it| (it.via, &it.dev) == (next_hop.via, &next_hop.dev)) {
+            let one = NextHop { weight: 1, ..next_hop };
+            return Err(GrammarError::NextHopTwice(super::describe(&[one])));
+        }
+        next_hops.push(next_hop);
     }
-    let next_hop = NextHop { via: words.via.map(|via| via.address), dev: words.dev };
-    Ok(Route { prefix, next_hop })
+    Ok(Route { prefix, next_hops, cpus: words.cpus })
 }
 
 /// Reads `[[root|match|exact] PREFIX] [via ADDRESS] [dev INTERFACE]`. A prefix alone means it and
@@ -79,16 +106,45 @@ pub fn route(words: &[&str], family: Option<Family>) -> Result<Route, GrammarErr
 ///
 /// Names the first word that is wrong.
 pub fn selector(words: &[&str], family: Option<Family>) -> Result<Selector, GrammarError> {
+    let selector = any_selector(words, family, SELECTOR_USAGE)?;
+    match selector.cpus {
+        None => Ok(selector),
+        Some(_) => Err(unsupported("cpu", "routes are shown and flushed for all CPUs together")),
+    }
+}
+
+/// Reads the selector of `route del`: one prefix, what its route must have, and CPUs.
+///
+/// # Errors
+///
+/// Names the first word that is wrong.
+pub fn exact(words: &[&str], family: Option<Family>) -> Result<Selector, GrammarError> {
+    let selector = any_selector(words, family, ONE_USAGE)?;
+    match selector.prefix {
+        Some(PrefixMatch::Exact(_)) => Ok(selector),
+        None => Err(GrammarError::NoPrefix(ONE_USAGE)),
+        Some(PrefixMatch::Root(_)) => Err(one_only("root")),
+        Some(PrefixMatch::Match(_)) => Err(one_only("match")),
+    }
+}
+
+fn any_selector(
+    words: &[&str],
+    family: Option<Family>,
+    usage: &'static str,
+) -> Result<Selector, GrammarError> {
     let words = match words {
         ["all"] => &[],
         words => words,
     };
-    let words = Words::read(words, Accept { usage: SELECTOR_USAGE, matching: true })?;
+    let mut words = Words::read(words, Accept { usage, matching: true, adding: false })?;
+    let next_hop = words.next_hops.pop().unwrap_or_default();
+    let via = next_hop.via.map(|via| via.address);
     let mut ipv4 = family.map(|family| family == Family::Inet);
     let prefix = match words.prefix {
         None => None,
         Some((how, word)) => {
-            let implied = family.or(words.via.as_ref().map(|via| Family::of(via.address)));
+            let implied = family.or(via.map(Family::of));
             let prefix = parse_prefix(word, family, implied.unwrap_or(Family::Inet))?;
             ipv4 = None;
             Some(match how {
@@ -98,22 +154,7 @@ pub fn selector(words: &[&str], family: Option<Family>) -> Result<Selector, Gram
             })
         }
     };
-    Ok(Selector { ipv4, prefix, via: words.via.map(|via| via.address), dev: words.dev })
-}
-
-/// Reads the selector of `route del`: one prefix, and what its route must have.
-///
-/// # Errors
-///
-/// Names the first word that is wrong.
-pub fn exact(words: &[&str], family: Option<Family>) -> Result<Selector, GrammarError> {
-    let selector = selector(words, family)?;
-    match selector.prefix {
-        Some(PrefixMatch::Exact(_)) => Ok(selector),
-        None => Err(GrammarError::NoPrefix(ROUTE_USAGE)),
-        Some(PrefixMatch::Root(_)) => Err(one_only("root")),
-        Some(PrefixMatch::Match(_)) => Err(one_only("match")),
-    }
+    Ok(Selector { ipv4, prefix, via, dev: next_hop.dev, cpus: words.cpus })
 }
 
 /// Reads one address, as `route get` takes it.
@@ -141,109 +182,6 @@ pub fn interface(word: &str) -> Result<String, GrammarError> {
         return Err(GrammarError::Interface(word.to_owned()));
     }
     Ok(word.to_owned())
-}
-
-/// The words by what they mean; prefixes are read last, when the family is known.
-#[derive(Default)]
-struct Words<'a> {
-    prefix: Option<(Matching, &'a str)>,
-    via: Option<Via>,
-    dev: Option<String>,
-}
-
-struct Via {
-    address: IpAddr,
-    /// Its family was given: `via inet6 ADDRESS`.
-    explicit: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Matching {
-    Exact,
-    Root,
-    Match,
-}
-
-struct Accept {
-    usage: &'static str,
-    /// `root`, `match` and `exact` may stand before the prefix.
-    matching: bool,
-}
-
-impl<'a> Words<'a> {
-    fn read(words: &[&'a str], accept: Accept) -> Result<Self, GrammarError> {
-        let mut read = Self::default();
-        let mut words = words.iter().copied();
-        while let Some(word) = words.next() {
-            match word {
-                "via" => read.set_via(&mut words)?,
-                "dev" | "oif" => {
-                    let name = value(&mut words, word, "the name of an interface")?;
-                    set_once(&mut read.dev, interface(name)?, "dev")?;
-                }
-                "proto" | "protocol" => {
-                    let name = value(&mut words, word, "the name of a protocol")?;
-                    if name != "xdp" {
-                        return Err(unsupported("proto", "routes here are all of protocol xdp"));
-                    }
-                }
-                "to" => read.set_prefix(Matching::Exact, value(&mut words, word, "a prefix")?)?,
-                "exact" if accept.matching => {
-                    read.set_prefix(Matching::Exact, value(&mut words, word, "a prefix")?)?;
-                }
-                "root" if accept.matching => {
-                    read.set_prefix(Matching::Root, value(&mut words, word, "a prefix")?)?;
-                }
-                "match" if accept.matching => {
-                    read.set_prefix(Matching::Match, value(&mut words, word, "a prefix")?)?;
-                }
-                word => match why_unsupported(word) {
-                    Some(why) => return Err(unsupported(word, why)),
-                    None if read.prefix.is_none() && may_be_prefix(word) => {
-                        read.set_prefix(Matching::Exact, word)?;
-                    }
-                    None => {
-                        let word = word.to_owned();
-                        return Err(GrammarError::Unknown { word, usage: accept.usage });
-                    }
-                },
-            }
-        }
-        Ok(read)
-    }
-
-    fn set_prefix(&mut self, matching: Matching, word: &'a str) -> Result<(), GrammarError> {
-        set_once(&mut self.prefix, (matching, word), word)
-    }
-
-    fn set_via(&mut self, words: &mut impl Iterator<Item = &'a str>) -> Result<(), GrammarError> {
-        let mut word = value(words, "via", "an address")?;
-        let given = [Family::Inet, Family::Inet6].into_iter().find(|f| f.keyword() == word);
-        if let Some(family) = given {
-            word = value(words, family.keyword(), "an address")?;
-        }
-        let address = word.parse().map_err(|_| GrammarError::Address(word.to_owned()))?;
-        if let Some(family) = given.filter(|family| *family != Family::of(address)) {
-            let asked = if family == Family::Inet { "`inet`" } else { "`inet6`" };
-            return Err(GrammarError::Family { word: word.to_owned(), family, asked });
-        }
-        set_once(&mut self.via, Via { address, explicit: given.is_some() }, "via")
-    }
-}
-
-fn value<'a>(
-    words: &mut impl Iterator<Item = &'a str>,
-    word: &str,
-    what: &'static str,
-) -> Result<&'a str, GrammarError> {
-    words.next().ok_or_else(|| GrammarError::NoValue { word: word.to_owned(), what })
-}
-
-fn set_once<T>(slot: &mut Option<T>, value: T, word: &str) -> Result<(), GrammarError> {
-    match slot.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(GrammarError::Twice(word.to_owned())),
-    }
 }
 
 /// `default`, or something that looks so much like a prefix that its error helps more than
@@ -303,33 +241,6 @@ fn unsupported(word: &str, why: &'static str) -> GrammarError {
 
 fn one_only(word: &str) -> GrammarError {
     unsupported(word, "this command takes one route away; `route flush` takes several")
-}
-
-/// Words of iproute2 that mean something we cannot do, and why.
-fn why_unsupported(word: &str) -> Option<&'static str> {
-    Some(match word {
-        "metric" | "preference" | "priority" => "a prefix has one route here",
-        "nexthop" | "nhid" => "a route has one next hop here",
-        "encap" => "routes here forward plain IP",
-        "table" | "vrf" => "there is one table here",
-        "tos" | "dsfield" => "routes here do not depend on the type of service",
-        "onlink" => "the next hop must be reached through an address of its interface",
-        "src" | "from" => {
-            "source addresses are chosen by Linux, for the packets that it sends itself"
-        }
-        "mtu" | "advmss" | "hoplimit" | "rtt" | "rttvar" | "window" | "cwnd" | "initcwnd"
-        | "initrwnd" | "ssthresh" | "realms" | "rto_min" | "quickack" | "congctl" | "features"
-        | "fastopen_no_cookie" | "reordering" => "a route here has no attributes of its own",
-        "scope" => "it follows from whether the route has a gateway",
-        "pref" | "expires" | "weight" | "pervasive" | "ttl-propagate" => {
-            "a route here has a prefix and a next hop, and nothing else"
-        }
-        "blackhole" | "unreachable" | "prohibit" | "throw" | "local" | "broadcast"
-        | "multicast" | "anycast" | "nat" | "unicast" => {
-            "routes here forward; leave the other types to Linux (`ip route`)"
-        }
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use super::{NeighbourEntry, NextHop, Route, RouteEntry, RouteState};
-use crate::prefix::Family;
+use crate::{config::cpus::format_cpus, prefix::Family};
 
 impl Route {
     /// The prefix as iproute2 writes it. `default` only where the words after it tell its family.
     pub fn destination(&self) -> String {
-        let implied = self.next_hop.via.map_or(Family::Inet, Family::of);
+        let via = self.next_hops.iter().find_map(|next_hop| next_hop.via);
+        let implied = via.map_or(Family::Inet, Family::of);
         if self.prefix.is_default() && self.prefix.family() == implied {
             "default".to_owned()
         } else if self.prefix.is_host() {
@@ -17,32 +18,120 @@ impl Route {
             self.prefix.to_string()
         }
     }
-}
 
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_prefix(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.destination())?;
-        let NextHop { via, dev } = &self.next_hop;
-        if let Some(via) = via {
+        match &self.cpus {
+            Some(cpus) => write!(f, " cpu {}", format_cpus(cpus)),
+            None => Ok(()),
+        }
+    }
+
+    fn write_next_hop(&self, f: &mut fmt::Formatter<'_>, next_hop: &NextHop) -> fmt::Result {
+        if let Some(via) = next_hop.via {
             f.write_str(" via ")?;
-            if Family::of(*via) != self.prefix.family() {
-                write!(f, "{} ", Family::of(*via).keyword())?;
+            if Family::of(via) != self.prefix.family() {
+                write!(f, "{} ", Family::of(via).keyword())?;
             }
             write!(f, "{via}")?;
         }
-        if let Some(dev) = dev {
+        if let Some(dev) = &next_hop.dev {
             write!(f, " dev {dev}")?;
+        }
+        if next_hop.weight != 1 || self.next_hops.len() > 1 {
+            write!(f, " weight {}", next_hop.weight)?;
         }
         Ok(())
     }
 }
 
-/// A line of `route show`. The state is a comment, so that `route load` reads the line too.
+/// On one line.
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_prefix(f)?;
+        for next_hop in &self.next_hops {
+            if self.next_hops.len() > 1 {
+                f.write_str(" nexthop")?;
+            }
+            self.write_next_hop(f, next_hop)?;
+        }
+        Ok(())
+    }
+}
+
+impl RouteEntry {
+    /// Whether packets are forwarded by every next hop, or will be as soon as their destination is
+    /// resolved.
+    pub fn forwards(&self) -> bool {
+        self.states.iter().all(RouteState::forwards)
+    }
+
+    /// The lines of `route show`; those of several next hops as iproute2 has them, one each. States
+    /// are comments, and so is what `others`, entries of the same prefix, have: `route load` reads
+    /// these lines.
+    pub fn lines<'a>(&'a self, others: &'a [Self]) -> impl fmt::Display + 'a {
+        Lines { entry: self, others }
+    }
+}
+
 impl fmt::Display for RouteEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} proto xdp", self.route)?;
-        if self.state.forwards() { Ok(()) } else { write!(f, "  # {}", self.state) }
+        self.lines(&[]).fmt(f)
     }
+}
+
+struct Lines<'a> {
+    entry: &'a RouteEntry,
+    others: &'a [RouteEntry],
+}
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RouteEntry { route, states } = self.entry;
+        let comment = |state: Option<&RouteState>| {
+            state.filter(|state| !state.forwards()).map(ToString::to_string)
+        };
+        let other = |other: &RouteEntry| {
+            let cpus = other.route.cpus.as_deref().map(format_cpus).unwrap_or_default();
+            format!("cpu {cpus}: {}", describe(&other.route.next_hops))
+        };
+        let others = self.others.iter().map(other);
+        route.write_prefix(f)?;
+        if let [next_hop] = &route.next_hops[..] {
+            route.write_next_hop(f, next_hop)?;
+            f.write_str(" proto xdp")?;
+            return write_comments(f, comment(states.first()).into_iter().chain(others));
+        }
+        f.write_str(" proto xdp")?;
+        write_comments(f, others)?;
+        for (number, next_hop) in route.next_hops.iter().enumerate() {
+            f.write_str("\n\tnexthop")?;
+            route.write_next_hop(f, next_hop)?;
+            write_comments(f, comment(states.get(number)).into_iter())?;
+        }
+        Ok(())
+    }
+}
+
+fn write_comments(
+    f: &mut fmt::Formatter<'_>,
+    comments: impl Iterator<Item = String>,
+) -> fmt::Result {
+    for (number, comment) in comments.enumerate() {
+        write!(f, "{}{comment}", if number == 0 { "  # " } else { "; " })?;
+    }
+    Ok(())
+}
+
+/// Next hops for a sentence.
+pub fn describe(next_hops: &[NextHop]) -> String {
+    let one = |NextHop { via, dev, weight }: &NextHop| {
+        let via = via.map(|via| format!("via {via}"));
+        let dev = dev.as_ref().map(|dev| format!("dev {dev}"));
+        let weight = (*weight != 1).then(|| format!("weight {weight}"));
+        [via, dev, weight].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    };
+    next_hops.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 impl RouteState {
@@ -82,8 +171,9 @@ mod tests {
         let next_hop = NextHop {
             via: via.map(|via| via.parse().unwrap()),
             dev: dev.map(std::borrow::ToOwned::to_owned),
+            weight: 1,
         };
-        Route { prefix: prefix.parse().unwrap(), next_hop }
+        Route { prefix: prefix.parse().unwrap(), next_hops: vec![next_hop], cpus: None }
     }
 
     #[test]
@@ -121,9 +211,50 @@ mod tests {
                 "  # unusable: egress_down",
             ),
         ] {
-            let line = RouteEntry { route: route.clone(), state }.to_string();
+            let line = RouteEntry { route: route.clone(), states: vec![state] }.to_string();
             assert_eq!(line, format!("198.18.2.0/24 via 198.18.1.2 dev eth1 proto xdp{end}"));
         }
+    }
+
+    #[test]
+    fn several_next_hops_have_a_line_each_and_cpus_a_remark() {
+        let mut several = route("0.0.0.0/0", Some("198.18.1.2"), Some("eth1"));
+        let second =
+            NextHop { dev: Some("eth2".to_owned()), weight: 3, ..several.next_hops[0].clone() };
+        several.next_hops.push(second.clone());
+        let forwarding = RouteState::Forwarding { mac: "02:00:00:00:00:01".to_owned() };
+        let pending = RouteState::Pending { on: "neighbour".to_owned() };
+        let states = vec![forwarding, pending.clone()];
+        let entry = RouteEntry { route: several.clone(), states };
+        assert_eq!(
+            entry.to_string(),
+            "default proto xdp\n\tnexthop via 198.18.1.2 dev eth1 weight 1\n\tnexthop via 198.18.1.2 dev eth2 weight 3  # pending: neighbour"
+        );
+        assert_eq!(
+            several.to_string(),
+            "default nexthop via 198.18.1.2 dev eth1 weight 1 nexthop via 198.18.1.2 dev eth2 weight 3"
+        );
+
+        let one = route("198.18.2.0/24", Some("198.18.1.2"), Some("eth1"));
+        let one = RouteEntry { route: one, states: vec![pending.clone()] };
+        let own = |cpus: &[u32], next_hops: &[NextHop]| RouteEntry {
+            route: Route {
+                next_hops: next_hops.to_vec(),
+                cpus: Some(cpus.to_vec()),
+                ..one.route.clone()
+            },
+            states: vec![pending.clone(); next_hops.len()],
+        };
+        let others = [own(&[0, 1], &[second]), own(&[5], &several.next_hops)];
+        assert_eq!(
+            one.lines(&others).to_string(),
+            "198.18.2.0/24 via 198.18.1.2 dev eth1 proto xdp  # pending: neighbour; cpu 0-1: via 198.18.1.2 dev eth2 weight 3; cpu 5: via 198.18.1.2 dev eth1, via 198.18.1.2 dev eth2 weight 3"
+        );
+        assert_eq!(
+            others[0].to_string(),
+            "198.18.2.0/24 cpu 0-1 via 198.18.1.2 dev eth2 weight 3 proto xdp  # pending: neighbour"
+        );
+        assert!(others[1].to_string().starts_with("198.18.2.0/24 cpu 5 proto xdp\n\tnexthop via"));
     }
 
     #[test]

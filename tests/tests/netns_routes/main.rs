@@ -2,7 +2,9 @@
 
 mod following;
 mod load;
+mod multipath;
 mod next_hops;
+mod per_cpu;
 mod running;
 mod shown;
 mod stopped;

@@ -20,14 +20,17 @@ use crate::{
 async fn engine(states: Vec<RouteState>, mut commands: mpsc::Receiver<Command>) {
     let mut states = VecDeque::from(states);
     let mut routes: Vec<Route> = Vec::new();
-    let nine = |route: &Route| route.next_hop.dev.as_deref() == Some("eth9");
+    let nine = |route: &Route| route.next_hops[0].dev.as_deref() == Some("eth9");
     while let Some(command) = commands.recv().await {
         let state = match states.len() {
             0 => RouteState::Connected,
             1 => states[0].clone(),
             _ => states.pop_front().unwrap(),
         };
-        let entry = |route: &Route| RouteEntry { route: route.clone(), state: state.clone() };
+        let entry = |route: &Route| RouteEntry {
+            route: route.clone(),
+            states: vec![state.clone(); route.next_hops.len()],
+        };
         match command {
             Command::RouteAdd { route, reply, .. } if nine(&route) => {
                 drop(reply.send(Err(Refusal::new("there is no interface 'eth9'"))));
@@ -59,7 +62,7 @@ async fn engine(states: Vec<RouteState>, mut commands: mpsc::Receiver<Command>) 
             }
             Command::RouteGet { destination, reply } => {
                 let found = routes.iter().find(|route| route.prefix.contains(destination));
-                drop(reply.send(Ok(found.map(entry))));
+                drop(reply.send(Ok(found.map(entry).into_iter().collect())));
             }
             other => panic!("{other:?} was not expected"),
         }
@@ -199,10 +202,12 @@ fn a_closed_pipe_is_no_failure() {
         }
     }
     let prefix = "198.18.2.0/24".parse().unwrap();
-    let next_hop = crate::route::NextHop { via: None, dev: Some("eth1".to_owned()) };
-    let entry = RouteEntry { route: Route { prefix, next_hop }, state: RouteState::Connected };
+    let next_hop = NextHop { via: None, dev: Some("eth1".to_owned()), weight: 1 };
+    let route = Route { prefix, next_hops: vec![next_hop], cpus: None };
+    let entry = RouteEntry { route, states: vec![RouteState::Connected] };
     for format in [Format::Text, Format::Json, Format::PrettyJson] {
-        let error = print(std::slice::from_ref(&entry), Output::new(Closed, format)).unwrap_err();
+        let error =
+            print(std::slice::from_ref(&entry), false, Output::new(Closed, format)).unwrap_err();
         assert!(matches!(error, CliError::ClosedPipe), "{format:?}: {error}");
         assert_eq!(error.exit_code(), 0);
     }

@@ -8,14 +8,14 @@ use super::super::{
     frame::FRAME_MAX,
     protocol::{
         Hello, ITEMS_PER_FRAME, PROTOCOL_VERSION, Request, Response, decode, encode,
-        encode_response,
+        encode_response, load_chunks,
     },
 };
 use crate::{
     engine::Refusal,
     route::{
-        Existing, NeighbourEntry, PrefixMatch, Route, RouteEntry, RouteState, Selector,
-        grammar::tests::any_route,
+        Existing, NEXT_HOPS_MAX, NeighbourEntry, NextHop, PrefixMatch, Route, RouteEntry,
+        RouteState, Selector, WEIGHT_MAX, grammar::tests::any_route,
     },
 };
 
@@ -26,12 +26,13 @@ fn any_selector() -> impl Strategy<Value = Selector> {
         2 => Some(PrefixMatch::Root(route.prefix)),
         _ => Some(PrefixMatch::Match(route.prefix)),
     });
-    (any::<Option<bool>>(), prefix, any::<Option<IpAddr>>(), any::<Option<String>>())
-        .prop_map(|(ipv4, prefix, via, dev)| Selector { ipv4, prefix, via, dev })
+    let cpus = any::<Option<Vec<u32>>>();
+    (any::<Option<bool>>(), prefix, any::<Option<IpAddr>>(), any::<Option<String>>(), cpus)
+        .prop_map(|(ipv4, prefix, via, dev, cpus)| Selector { ipv4, prefix, via, dev, cpus })
 }
 
 fn any_existing() -> impl Strategy<Value = Existing> {
-    prop_oneof![Just(Existing::Refuse), Just(Existing::Replace)]
+    prop_oneof![Just(Existing::Refuse), Just(Existing::Replace), Just(Existing::Append)]
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
@@ -61,7 +62,8 @@ fn any_entry() -> impl Strategy<Value = RouteEntry> {
         any::<String>().prop_map(|on| RouteState::Pending { on }),
         any::<String>().prop_map(|reason| RouteState::Unusable { reason }),
     ];
-    (any_route(), state).prop_map(|(route, state)| RouteEntry { route, state })
+    (any_route(), prop::collection::vec(state, 1..4))
+        .prop_map(|(route, states)| RouteEntry { route, states })
 }
 
 fn any_neighbour() -> impl Strategy<Value = NeighbourEntry> {
@@ -87,7 +89,7 @@ fn any_response() -> impl Strategy<Value = Response> {
         any::<u64>().prop_map(Response::Count),
         Just(Response::Status(super::status())),
         (0..4usize).prop_map(|cpus| Response::Stats(super::snapshot(cpus))),
-        prop::option::of(any_entry()).prop_map(Response::Route),
+        any_entry().prop_map(Response::Route),
         prop::collection::vec(any_entry(), 0..4).prop_map(Response::Routes),
         prop::collection::vec(any_neighbour(), 0..4).prop_map(Response::Neighbours),
         Just(Response::End),
@@ -135,13 +137,37 @@ fn a_response_that_is_too_long_for_a_frame_comes_in_parts() {
 #[test]
 fn a_full_chunk_of_the_longest_routes_fits_into_a_frame() {
     // Every byte of an interface's name may need an escape of six.
-    let next_hop = crate::route::NextHop {
+    let next_hop = NextHop {
         via: "2001:db8:1111:2222:3333:4444:5555:6666".parse().ok(),
         dev: Some("\u{1}".repeat(15)),
+        weight: WEIGHT_MAX,
     };
     let prefix = "2001:db8:1111:2222:3333:4444:5555:6660/124".parse().unwrap();
-    let chunk = Request::LoadChunk(vec![Route { prefix, next_hop }; ITEMS_PER_FRAME]);
-    assert!(encode(&chunk).len() <= FRAME_MAX);
+    // As many CPUs as count like one next hop, and one less than count like one more.
+    for (next_hops, cpus) in [(1, 0), (1, 1), (1, 16), (1, 4096), (NEXT_HOPS_MAX, 0), (64, 4096)] {
+        let cpus = (cpus > 0).then(|| (0..cpus).map(|cpu| 4096 - cpus + cpu).collect());
+        let route = Route { prefix, next_hops: vec![next_hop.clone(); next_hops], cpus };
+        let routes = vec![route; 3 * ITEMS_PER_FRAME];
+        let chunks: Vec<_> = load_chunks(&routes).collect();
+        assert_eq!(chunks.iter().map(|chunk| chunk.len()).sum::<usize>(), routes.len());
+        for chunk in chunks {
+            let size = encode(&Request::LoadChunk(chunk.to_vec())).len();
+            assert!(size <= FRAME_MAX, "{size}");
+        }
+    }
+    assert_eq!(load_chunks(&[]).count(), 0);
+}
+
+#[test]
+fn a_route_that_is_too_long_for_any_frame_is_sent_alone() {
+    let next_hop = NextHop { via: None, dev: None, weight: 1 };
+    let prefix = "198.19.0.0/16".parse().unwrap();
+    let routes = [1, ITEMS_PER_FRAME + 1, 1].map(|count| Route {
+        prefix,
+        next_hops: vec![next_hop.clone(); count],
+        cpus: None,
+    });
+    assert_eq!(load_chunks(&routes).map(<[Route]>::len).collect::<Vec<_>>(), [1, 1, 1]);
 }
 
 #[test]
@@ -151,11 +177,11 @@ fn both_sides_are_told_which_of_them_to_upgrade() {
     assert_eq!(Hello::mismatch(&old, &old), None);
     assert_eq!(
         Hello::mismatch(&old, &new).unwrap(),
-        "this command is older than the running daemon (forwarder 0.1.0 with protocol 1, and 0.2.0 with protocol 2): upgrade the command"
+        "this command is older than the running daemon (forwarder 0.1.0 with protocol 2, and 0.2.0 with protocol 3): upgrade the command"
     );
     assert_eq!(
         Hello::mismatch(&new, &old).unwrap(),
-        "this command is newer than the running daemon (forwarder 0.2.0 with protocol 2, and 0.1.0 with protocol 1): restart the daemon with the new version"
+        "this command is newer than the running daemon (forwarder 0.2.0 with protocol 3, and 0.1.0 with protocol 2): restart the daemon with the new version"
     );
 }
 

@@ -107,12 +107,34 @@ fn the_daemon_tells_what_it_is() {
     assert!(!scraped.contains_key("forwarder_next_hop_packets_total"));
 }
 
+fn next_hop(via: Option<&str>, dev: &str) -> NextHop {
+    NextHop { via: via.map(|via| via.parse().unwrap()), dev: Some(dev.to_owned()), weight: 1 }
+}
+
+#[test]
+fn a_set_of_next_hops_is_one_sample() {
+    let mut snapshot = small();
+    let (one, other) = (next_hop(Some("198.18.1.2"), "eth1"), next_hop(Some("198.18.2.2"), "eth2"));
+    let heavy = NextHop { weight: 2, ..other.clone() };
+    let cpus = vec![Count { packets: 3, bytes: 300 }];
+    snapshot.routes = [vec![one.clone(), other], vec![one.clone(), heavy], vec![one]]
+        .map(|next_hops| RouteCounters { next_hops, cpus: cpus.clone() })
+        .to_vec();
+    let scraped = scrape(snapshot, "off");
+    let packets = |via, interface| {
+        let labels = labels(&[("via", via), ("interface", interface)]);
+        scraped["forwarder_next_hop_packets_total"].get(&labels).copied()
+    };
+    assert_eq!(packets("198.18.1.2,198.18.2.2", "eth1,eth2"), Some(6.0));
+    assert_eq!(packets("198.18.1.2", "eth1"), Some(3.0));
+}
+
 #[test]
 fn next_hops_are_summed_over_cpus() {
     let mut snapshot = small();
     let count = |packets| Count { packets, bytes: packets * 100 };
     let route = |via: Option<&str>, cpus: &[u64]| RouteCounters {
-        next_hop: NextHop { via: via.map(|via| via.parse().unwrap()), dev: Some("eth1".into()) },
+        next_hops: vec![next_hop(via, "eth1")],
         cpus: cpus.iter().map(|packets| count(*packets)).collect(),
     };
     snapshot.routes = vec![
@@ -133,8 +155,8 @@ fn next_hops_are_summed_over_cpus() {
 #[test]
 fn promtool_has_nothing_to_say() {
     let mut snapshot = small();
-    let next_hop = NextHop { via: Some("198.18.1.2".parse().unwrap()), dev: None };
-    snapshot.routes = vec![RouteCounters { next_hop, cpus: vec![] }];
+    let next_hop = NextHop { via: Some("198.18.1.2".parse().unwrap()), dev: None, weight: 1 };
+    snapshot.routes = vec![RouteCounters { next_hops: vec![next_hop], cpus: vec![] }];
     let interfaces = [("eth0", 2), ("we\"ird\\", 3)];
     promtool_accepts(&text(snapshot, status(&interfaces, "cpus=0-1")).unwrap());
 }

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod sets;
+
 fn read(line: &str, family: Option<Family>) -> Result<Route, GrammarError> {
     route(&line.split_whitespace().collect::<Vec<_>>(), family)
 }
@@ -40,16 +42,24 @@ fn routes_are_read() {
     ] {
         let route = read(line, family).unwrap_or_else(|error| panic!("{line}: {error}"));
         assert_eq!(route.prefix, prefix.parse().unwrap(), "{line}");
-        assert_eq!(route.next_hop.via, via.parse().ok(), "{line}");
-        assert_eq!(route.next_hop.dev.as_deref().unwrap_or_default(), dev, "{line}");
+        let [next_hop] = &route.next_hops[..] else { panic!("{route:?}") };
+        assert_eq!(next_hop.via, via.parse().ok(), "{line}");
+        assert_eq!(next_hop.dev.as_deref().unwrap_or_default(), dev, "{line}");
+        assert_eq!((next_hop.weight, route.cpus), (1, None), "{line}");
     }
 }
 
 #[test]
 fn words_that_are_wrong_are_named() {
     for (line, message) in [
-        ("", "a prefix is missing: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]"),
-        ("dev eth1", "a prefix is missing: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]"),
+        (
+            "",
+            "a prefix is missing: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
+        ),
+        (
+            "dev eth1",
+            "a prefix is missing: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
+        ),
         (
             "198.18.2.7/24 dev eth1",
             "'198.18.2.7/24' has host bits set: the prefix is 198.18.2.0/24",
@@ -74,7 +84,7 @@ fn words_that_are_wrong_are_named() {
         ("198.18.2.0/24 to 198.18.3.0/24 dev eth1", "'198.18.3.0/24' is given twice"),
         (
             "198.18.2.0/24 198.18.3.0/24 dev eth1",
-            "'198.18.3.0/24' is not understood: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "'198.18.3.0/24' is not understood: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
         ),
         (
             "198.18.2.0/24 dev interface-sixteen",
@@ -83,10 +93,6 @@ fn words_that_are_wrong_are_named() {
         (
             "198.18.2.0/24 dev eth1 metric 100",
             "'metric' is not supported: a prefix has one route here",
-        ),
-        (
-            "198.18.2.0/24 nexthop via 198.18.1.2",
-            "'nexthop' is not supported: a route has one next hop here",
         ),
         ("198.18.2.0/24 dev eth1 table 100", "'table' is not supported: there is one table here"),
         (
@@ -103,11 +109,11 @@ fn words_that_are_wrong_are_named() {
         ),
         (
             "198.18.2.0/24 dev eth1 foo",
-            "'foo' is not understood: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "'foo' is not understood: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
         ),
         (
             "root 198.18.2.0/24 dev eth1",
-            "'root' is not understood: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "'root' is not understood: write PREFIX [cpu LIST] [via [inet6] ADDRESS] [dev INTERFACE] [weight NUMBER]",
         ),
     ] {
         assert_eq!(read(line, None).unwrap_err().to_string(), message, "{line}");
@@ -226,6 +232,15 @@ fn what_is_wrong_with_a_selector_is_named() {
         ("198.18.2.1/24", "'198.18.2.1/24' has host bits set: the prefix is 198.18.2.0/24"),
         ("root 0/0 match 198.18.2.0/24", "'198.18.2.0/24' is given twice"),
         ("table main", "'table' is not supported: there is one table here"),
+        ("cpu 1", "'cpu' is not supported: routes are shown and flushed for all CPUs together"),
+        (
+            "nexthop via 198.18.1.2",
+            "'nexthop' is not supported: name one next hop with `via` and `dev`, or the prefix alone",
+        ),
+        (
+            "via 198.18.1.2 weight 2",
+            "'weight' is not supported: which next hop is told by `via` and `dev` alone",
+        ),
         (
             "cache",
             "'cache' is not understood: write [root|match|exact] PREFIX [via ADDRESS] [dev INTERFACE]",
@@ -240,7 +255,7 @@ fn one_route_is_named_exactly() {
     for (words, message) in [
         (
             &["dev", "eth1"][..],
-            "a prefix is missing: write PREFIX [via [inet6] ADDRESS] [dev INTERFACE]",
+            "a prefix is missing: write PREFIX [cpu LIST] [via ADDRESS] [dev INTERFACE]",
         ),
         (
             &["root", "0/0"],
@@ -254,6 +269,8 @@ fn one_route_is_named_exactly() {
         assert_eq!(exact(words, None).unwrap_err().to_string(), message);
     }
     assert!(exact(&["198.18.2.0/24", "via", "198.18.1.2"], None).is_ok());
+    let of_cpus = exact(&["198.18.2.0/24", "cpu", "0-1"], None).unwrap();
+    assert_eq!(of_cpus.cpus, Some(vec![0, 1]));
 }
 
 #[test]
@@ -298,15 +315,26 @@ pub(crate) fn any_route() -> impl Strategy<Value = Route> {
         ipv4.prop_map(|(address, length, via)| (address, length, via)),
         ipv6.prop_map(|(address, length, via)| (address, length, via)),
     ];
-    (prefix_and_via, dev, 0..3u8).prop_map(|((address, length, via), dev, which)| {
-        let net = IpNet::new(address, length).unwrap().trunc();
-        let link_local = matches!(via, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let next_hop = NextHop {
-            via: (which != 0).then_some(via),
-            dev: (which != 1 || link_local).then_some(dev),
-        };
-        Route { prefix: Prefix::new(net).unwrap(), next_hop }
-    })
+    let weights = prop::collection::vec(prop_oneof![Just(1u16), 1..=WEIGHT_MAX], 1..4);
+    let cpus = prop::option::weighted(0.3, prop::collection::btree_set(0..4096u32, 1..5));
+    (prefix_and_via, dev, 0..3u8, weights, cpus).prop_map(
+        |((address, length, via), dev, which, weights, cpus)| {
+            let net = IpNet::new(address, length).unwrap().trunc();
+            let link_local = matches!(via, IpAddr::V6(v6) if v6.is_unicast_link_local());
+            // Several differ by their interface.
+            let has_dev = which != 1 || link_local || weights.len() > 1;
+            let next_hops = (0..).zip(weights).map(|(number, weight)| NextHop {
+                via: (which != 0).then_some(via),
+                dev: has_dev.then(|| format!("{}{number}", &dev[..dev.len().min(14)])),
+                weight,
+            });
+            Route {
+                prefix: Prefix::new(net).unwrap(),
+                next_hops: next_hops.collect(),
+                cpus: cpus.map(|cpus| cpus.into_iter().collect()),
+            }
+        },
+    )
 }
 
 proptest! {
@@ -344,6 +372,10 @@ fn any_word() -> impl Strategy<Value = String> {
             "proto",
             "xdp",
             "metric",
+            "nexthop",
+            "weight",
+            "cpu",
+            "0-1",
         ])
         .prop_map(str::to_owned),
         any::<String>(),

@@ -8,7 +8,7 @@ fn a_route_forwards_as_soon_as_its_next_hop_is_known_and_no_longer_than_it_is() 
     let to: IpAddr = "198.19.0.1".parse().unwrap();
     let entry =
         add(&mut routing, route("198.19.0.0/16", Some("198.18.2.2"), Some("eth1"))).unwrap();
-    assert_eq!(entry.state, pending());
+    assert_eq!(entry.states[0], pending());
     assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
     assert_eq!(routing.unconfirmed(), [(ETH1, "198.18.2.2".parse().unwrap())]);
 
@@ -20,7 +20,7 @@ fn a_route_forwards_as_soon_as_its_next_hop_is_known_and_no_longer_than_it_is() 
     assert_eq!(adjacency.flags, ADJACENCY_FRAGS);
     assert_eq!(routing.unconfirmed(), []);
     let forwarding = RouteState::Forwarding { mac: "02:00:00:00:09:09".to_owned() };
-    assert_eq!(routing.show(&Selector::default())[0].state, forwarding);
+    assert_eq!(routing.show(&Selector::default())[0].states[0], forwarding);
 
     let stale = neighbour(ETH1, "198.18.2.2", NeighbourState::Stale);
     routing.apply([Event::Neighbour(stale)]).unwrap();
@@ -82,7 +82,7 @@ fn neighbours_in_a_connected_prefix_are_routes_of_their_own() {
     let mut routing = routing();
     let to: IpAddr = "198.18.2.7".parse().unwrap();
     let entry = add(&mut routing, route("198.18.2.0/24", None, Some("eth1"))).unwrap();
-    assert_eq!(entry.state, RouteState::Connected);
+    assert_eq!(entry.states[0], RouteState::Connected);
     assert_eq!(routing.table.lookup(to), Some(Err(Reason::NeighbourPending)));
 
     let reachable = neighbour(ETH1, "198.18.2.7", NeighbourState::Reachable);
@@ -91,8 +91,8 @@ fn neighbours_in_a_connected_prefix_are_routes_of_their_own() {
     assert_eq!(routing.table.lookup(to).unwrap().unwrap().port, ETH1);
     let other: IpAddr = "198.18.2.8".parse().unwrap();
     assert_eq!(routing.table.lookup(other), Some(Err(Reason::NeighbourPending)));
-    assert!(matches!(routing.get(to).unwrap().state, RouteState::Forwarding { .. }));
-    assert_eq!(routing.get(other).unwrap().state, pending());
+    assert!(matches!(routing.get(to)[0].states[0], RouteState::Forwarding { .. }));
+    assert_eq!(routing.get(other)[0].states[0], pending());
 
     // A longer prefix takes the host away, and gives it back.
     add(&mut routing, route("198.18.2.0/28", Some("198.18.1.9"), Some("eth0"))).unwrap();
@@ -110,7 +110,7 @@ fn neighbours_in_a_connected_prefix_are_routes_of_their_own() {
 fn local_prefixes_win_and_hide_what_is_below_them() {
     let mut routing = routing();
     let entry = add(&mut routing, route("198.18.1.1/32", Some("198.18.2.2"), None)).unwrap();
-    assert_eq!(entry.state, RouteState::Unusable { reason: "local".to_owned() });
+    assert_eq!(entry.states[0], RouteState::Unusable { reason: "local".to_owned() });
     assert_eq!(routing.table.fib[&prefix("198.18.1.1")], ROUTE_LOCAL);
 
     add(&mut routing, route("198.19.5.0/25", Some("198.18.2.2"), None)).unwrap();

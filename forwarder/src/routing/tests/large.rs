@@ -1,28 +1,27 @@
 //! A large change takes seconds: the lease is renewed while it lasts.
 
-use super::*;
+use super::{table::Life, *};
 
 const ROUTES: u32 = 12_000;
-/// Writes without a sign of life: far less than a second.
+/// Prefixes without a sign of life: far less than a second.
 const SILENCE_MAX: u32 = 10_000;
 
-/// Does what must take as many writes, and looks whether it gave signs of life meanwhile.
+/// Does what must look at as many prefixes, and looks whether it gave signs of life meanwhile.
 fn gives_signs_of_life(
     routing: &mut Routing<FakeTable>,
-    writes: u32,
+    prefixes: u32,
     work: impl FnOnce(&mut Routing<FakeTable>),
 ) {
-    let table = routing.table_mut();
-    (table.writes, table.writes_since_a_sign, table.silence) = (0, 0, 0);
+    routing.table.life.take();
     work(routing);
-    let FakeTable { writes: written, silence, .. } = routing.table;
-    assert!(written >= writes, "only {written} writes");
-    assert!(silence <= SILENCE_MAX, "{silence} of {written} writes without a sign of life");
+    let Life { looked, silence, .. } = routing.table.life.get();
+    assert!(looked >= prefixes, "only {looked} prefixes");
+    assert!(silence <= SILENCE_MAX, "{silence} of {looked} prefixes without a sign of life");
 }
 
 #[test]
 fn signs_of_life_are_given_while_a_large_change_lasts() {
-    let mut routing = routing_with(Limits { routes4: ROUTES, routes6: 0 });
+    let mut routing = routing_with(limits(ROUTES, 0));
     let route = |number: u32, via: &str| {
         let [.., third, fourth] = (number * 4).to_be_bytes();
         route(&format!("198.19.{third}.{fourth}/30"), Some(via), None)
@@ -30,9 +29,9 @@ fn signs_of_life_are_given_while_a_large_change_lasts() {
     let routes: Vec<Route> = (0..ROUTES).map(|number| route(number, "198.18.2.2")).collect();
     let others = || (0..ROUTES).map(|number| route(number, "198.18.1.2")).collect();
 
-    // A word for the next hop, and the last prefix fails: undone, and then done.
-    routing.table.fails_after = Some(ROUTES);
-    gives_signs_of_life(&mut routing, 2 * ROUTES, |routing| {
+    // A word for the next hop, and the prefixes fail: undone, and then done.
+    routing.table.fails_after = Some(1);
+    gives_signs_of_life(&mut routing, ROUTES, |routing| {
         routing.load(routes.clone(), Existing::Refuse).unwrap_err();
     });
     assert_eq!(routing.counts(), Counts::default());
@@ -45,10 +44,10 @@ fn signs_of_life_are_given_while_a_large_change_lasts() {
     // What Linux says, too.
     let locals: Vec<Prefix> =
         routing.show(&Selector::default()).iter().map(|it| it.route.prefix).collect();
-    gives_signs_of_life(&mut routing, 2 * ROUTES, |routing| {
+    gives_signs_of_life(&mut routing, ROUTES, |routing| {
         routing.apply([Event::Locals(locals)]).unwrap();
     });
-    gives_signs_of_life(&mut routing, 2 * ROUTES, |routing| {
+    gives_signs_of_life(&mut routing, ROUTES, |routing| {
         routing.apply([Event::Locals(Vec::new())]).unwrap();
     });
     gives_signs_of_life(&mut routing, ROUTES, |routing| {

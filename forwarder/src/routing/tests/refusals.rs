@@ -38,8 +38,7 @@ fn gateways_are_taken_and_refused_as_linux_does() {
 
 #[test]
 fn what_is_refused_and_how_it_is_said() {
-    let limits = Limits { routes4: 2, routes6: 0 };
-    let mut routing = routing_with(limits);
+    let mut routing = routing_with(limits(2, 0));
     let first = route("198.19.1.0/24", Some("198.18.2.2"), Some("eth1"));
     add(&mut routing, first.clone()).unwrap();
     let rows = [
@@ -124,8 +123,8 @@ fn a_load_is_done_whole_or_not_at_all() {
     assert_eq!((routing.table.fib.clone(), routing.show(&Selector::default())), before);
 
     // The kernel refuses one in the middle: what was written is taken back.
-    // One word for the new next hop, then twenty prefixes.
-    for fails_after in 0..21 {
+    // One word for the new next hop, then twenty prefixes, which are one write of all or none.
+    for fails_after in 0..2 {
         routing.table.fails_after = Some(fails_after);
         let replacing = (0..20).map(good).collect();
         let refusal = routing.load(replacing, Existing::Replace).unwrap_err();
