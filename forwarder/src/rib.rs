@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use crate::{
     netlink::event::{Address, Event, Link, Neighbour, NeighbourState},
     paths::{Hop, Interned, Paths},
-    prefix::Prefix,
+    prefix::{Prefix, PrefixMap},
 };
 
 /// Linux has no IPv6 on interfaces with a smaller MTU (RFC 8200, 5).
@@ -67,9 +67,9 @@ pub struct Abilities {
 
 #[derive(Debug, Default)]
 pub struct Rib {
-    routes: BTreeMap<Prefix, Arc<Paths>>,
+    routes: PrefixMap<Arc<Paths>>,
     paths: Interned,
-    locals: BTreeSet<Prefix>,
+    locals: PrefixMap<()>,
     links: BTreeMap<u32, Link>,
     addresses: BTreeSet<Address>,
     /// By address first: those inside a prefix lie side by side.
@@ -111,18 +111,18 @@ impl Rib {
     }
 
     pub fn remove(&mut self, prefix: Prefix, dirty: &mut Dirty) -> Option<Arc<Paths>> {
-        let paths = self.routes.remove(&prefix)?;
+        let paths = self.routes.remove(prefix)?;
         self.touch_route(prefix, dirty);
         Some(paths)
     }
 
     pub fn route(&self, prefix: Prefix) -> Option<&Arc<Paths>> {
-        self.routes.get(&prefix)
+        self.routes.get(prefix)
     }
 
     /// In the order of prefixes, IPv4 first.
     pub fn routes(&self) -> impl Iterator<Item = (Prefix, &Paths)> + '_ {
-        self.routes.iter().map(|(prefix, paths)| (*prefix, &**paths))
+        self.routes.iter().map(|(prefix, paths)| (prefix, &**paths))
     }
 
     pub fn links(&self) -> &BTreeMap<u32, Link> {
@@ -152,12 +152,7 @@ impl Rib {
 
     /// The longest prefix with a route that holds this address.
     pub fn longest_match(&self, address: IpAddr) -> Option<(Prefix, &Paths)> {
-        let host = Prefix::host(address);
-        (0..=host.len()).rev().find_map(|len| {
-            let net = IpNet::new(address, len).ok()?.trunc();
-            let prefix = Prefix::new(net).ok()?;
-            Some((prefix, &**self.route(prefix)?))
-        })
+        self.routes.longest_match(address).map(|(prefix, paths)| (prefix, &**paths))
     }
 
     /// Whether packets to this address are for this host.
@@ -170,7 +165,7 @@ impl Rib {
     /// A prefix of the local table hides what is below it: so it is in Linux for IPv6, and for
     /// IPv4 as soon as there are rules. What is hidden goes up, which is right in any case.
     pub fn target(&self, prefix: Prefix) -> Option<Target> {
-        if self.locals.contains(&prefix) {
+        if self.locals.contains(prefix) {
             return Some(Target::Local);
         }
         if self.is_hidden(prefix) {
@@ -182,7 +177,7 @@ impl Rib {
     /// Every prefix that may have a target.
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
         let hosts = self.neighbours.keys().map(|(address, _)| Prefix::host(*address));
-        self.routes.keys().chain(&self.locals).copied().chain(hosts)
+        self.routes.keys().chain(self.locals.keys()).chain(hosts)
     }
 
     /// Where a hop leads now.
@@ -242,15 +237,15 @@ impl Rib {
                 self.addresses.remove(&address);
             }
             Event::Locals(locals) => {
-                self.locals = locals.into_iter().collect();
+                self.locals = locals.into_iter().map(|local| (local, ())).collect();
                 dirty.all = true;
             }
             Event::Local(prefix) => {
-                self.locals.insert(prefix);
+                self.locals.insert(prefix, ());
                 self.touch_local(prefix, dirty);
             }
             Event::LocalGone(prefix) => {
-                self.locals.remove(&prefix);
+                self.locals.remove(prefix);
                 self.touch_local(prefix, dirty);
             }
             Event::Neighbours(neighbours) => {
@@ -285,10 +280,7 @@ impl Rib {
 
     /// Whether a prefix of the local table holds this one.
     pub fn is_hidden(&self, prefix: Prefix) -> bool {
-        (0..=prefix.len()).any(|len| {
-            let net = IpNet::new(prefix.address(), len).map(|net| net.trunc());
-            net.is_ok_and(|net| Prefix::new(net).is_ok_and(|above| self.locals.contains(&above)))
-        })
+        self.locals.covering(prefix).next().is_some()
     }
 
     /// This prefix, and the hosts in it: a connected prefix makes them routes of their own.
@@ -302,7 +294,7 @@ impl Rib {
     /// Likewise, and the routes below it, which it hides.
     fn touch_local(&self, prefix: Prefix, dirty: &mut Dirty) {
         self.touch_route(prefix, dirty);
-        let below = self.routes.range(prefix..).map(|(below, _)| *below);
+        let below = self.routes.range(prefix..).map(|(below, _)| below);
         dirty.prefixes.extend(below.take_while(|below| prefix.covers(below)));
     }
 }

@@ -1,9 +1,13 @@
 //! Prefixes whose host bits are zero, and address families.
 
+mod map;
+
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
+
+pub use self::map::PrefixMap;
 
 /// An IPv4 or IPv6 prefix without host bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,6 +70,12 @@ impl Prefix {
     /// The prefix of this address alone: /32 or /128.
     pub fn host(address: IpAddr) -> Self {
         Self(IpNet::from(address))
+    }
+
+    /// The prefix of this length that covers this one; itself, where it is not longer.
+    #[must_use]
+    pub fn shortened(self, len: u8) -> Self {
+        IpNet::new(self.address(), len.min(self.len())).map_or(self, |net| Self(net.trunc()))
     }
 
     pub fn address(&self) -> IpAddr {
