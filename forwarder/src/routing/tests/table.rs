@@ -206,8 +206,8 @@ impl Table for FakeTable {
         if adjacency != 0 {
             self.check(&[adjacency].into());
         }
-        self.buckets.insert(index, adjacency);
-        let is_lost = adjacency == 0 && self.in_use().contains(&0);
+        let had = self.buckets.insert(index, adjacency).is_some_and(|had| had != 0);
+        let is_lost = had && adjacency == 0 && self.in_use().contains(&0);
         assert!(!is_lost, "a bucket was emptied that flows come to");
         Ok(())
     }
