@@ -16,7 +16,7 @@ use ipnet::IpNet;
 use crate::{
     netlink::event::{Address, Event, Link, Neighbour, NeighbourState},
     paths::{Hop, Interned, Paths},
-    prefix::{Prefix, PrefixMap},
+    prefix::{Family, Prefix, PrefixMap},
 };
 
 /// Linux has no IPv6 on interfaces with a smaller MTU (RFC 8200, 5).
@@ -120,9 +120,13 @@ impl Rib {
         self.routes.get(prefix)
     }
 
-    /// In the order of prefixes, IPv4 first.
-    pub fn routes(&self) -> impl Iterator<Item = (Prefix, &Paths)> + '_ {
-        self.routes.iter().map(|(prefix, paths)| (prefix, &**paths))
+    /// In the order of prefixes, IPv4 first; from this one on, whether it is there or not.
+    pub fn routes_from(
+        &self,
+        first: Option<Prefix>,
+    ) -> impl Iterator<Item = (Prefix, &Paths)> + '_ {
+        let first = first.unwrap_or(Prefix::default_of(Family::Inet));
+        self.routes.range(first..).map(|(prefix, paths)| (prefix, &**paths))
     }
 
     pub fn links(&self) -> &BTreeMap<u32, Link> {

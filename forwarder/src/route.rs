@@ -1,10 +1,10 @@
 //! A route as people write it, and as the daemon shows it.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::prefix::Prefix;
+use crate::prefix::{Family, Prefix};
 
 pub mod grammar;
 #[cfg(test)]
@@ -44,8 +44,8 @@ fn is_weight_one(weight: &u16) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     pub prefix: Prefix,
-    /// At least one.
-    pub next_hops: Vec<NextHop>,
+    /// At least one. Many routes share them.
+    pub next_hops: Arc<[NextHop]>,
     /// `Some`: these CPUs, ascending, have these next hops, whatever the others have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<u32>>,
@@ -112,6 +112,24 @@ impl Selector {
                 PrefixMatch::Root(wanted) => wanted.covers(prefix),
                 PrefixMatch::Match(wanted) => prefix.covers(&wanted),
             })
+    }
+
+    /// The first prefix that may match.
+    pub fn first_prefix(&self) -> Option<Prefix> {
+        match self.prefix {
+            Some(PrefixMatch::Exact(prefix) | PrefixMatch::Root(prefix)) => Some(prefix),
+            _ if self.ipv4 == Some(false) => Some(Prefix::default_of(Family::Inet6)),
+            _ => None,
+        }
+    }
+
+    /// Whether neither this prefix nor one behind it matches.
+    pub fn ends_before(&self, prefix: &Prefix) -> bool {
+        match self.prefix {
+            Some(PrefixMatch::Exact(wanted) | PrefixMatch::Match(wanted)) => *prefix > wanted,
+            Some(PrefixMatch::Root(wanted)) => *prefix > wanted && !wanted.covers(prefix),
+            None => self.ipv4 == Some(true) && !prefix.is_ipv4(),
+        }
     }
 
     pub fn matches_next_hop(&self, via: Option<IpAddr>, dev: Option<&str>) -> bool {

@@ -3,7 +3,7 @@
 mod change;
 mod shown;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use forwarder_common::abi::{ROUTE_IDS_FIRST, ROUTE_IDS_MAX};
 
@@ -129,17 +129,41 @@ impl<T: Table> Routing<T> {
         entry.ok_or_else(|| Refusal::new("the route is gone again"))
     }
 
-    /// All of these routes, or none.
+    /// All of these routes, or none. A refusal names one that is at fault.
     pub fn load(&mut self, routes: Vec<Route>, existing: Existing) -> Result<u64, Refusal> {
         let count = routes.len() as u64;
+        let resolved = self.resolve_all(&routes)?;
+        // Side by side in the table, they are side by side in memory; and of two routes of one
+        // prefix the first in the file comes first.
+        let mut order: Vec<usize> = (0..routes.len()).collect();
+        order.sort_by_key(|at| routes[*at].prefix);
         let mut change = Commanded::default();
-        for (index, route) in (0..).zip(&routes) {
-            if let Err(message) = self.add_to_rib(route, existing, &mut change) {
+        for at in order {
+            let added = self.add_to_rib(&routes[at], &resolved, existing, &mut change);
+            if let Err(message) = added {
                 self.undo(change);
-                return Err(Refusal { message, index: Some(index) });
+                return Err(Refusal { message, index: Some(at as u64) });
             }
         }
+        drop(routes);
         self.install(change).map(|()| count)
+    }
+
+    /// The next hops of routes, each set of them looked at once.
+    fn resolve_all(&mut self, routes: &[Route]) -> Result<Resolved, Refusal> {
+        let mut resolved = Resolved::new();
+        for (index, route) in (0..).zip(routes) {
+            let at_fault = |message| Refusal { message, index: Some(index) };
+            self.check_cpus(route.prefix, route.cpus.as_deref()).map_err(at_fault)?;
+            if !resolved.contains_key(&Arc::as_ptr(&route.next_hops)) {
+                let members = self.resolve(route).map_err(at_fault)?;
+                let alone = change::with(None, &members, None, Existing::Refuse).ok();
+                let alone = alone.map(|paths| self.rib.intern(paths));
+                let ways = Ways { members, alone, _kept: Arc::clone(&route.next_hops) };
+                resolved.insert(Arc::as_ptr(&route.next_hops), ways);
+            }
+        }
+        Ok(resolved)
     }
 
     pub fn delete(&mut self, selector: &Selector) -> Result<RouteEntry, Refusal> {
@@ -190,28 +214,33 @@ impl<T: Table> Routing<T> {
         Ok(matching.len() as u64)
     }
 
-    /// Everything that can be known before the first write; what is refused is not in the rib.
+    /// Everything that can be known before the first write.
     fn add_to_rib(
         &mut self,
         route: &Route,
+        resolved: &Resolved,
         existing: Existing,
         change: &mut Commanded,
     ) -> Result<(), String> {
         let prefix = route.prefix;
-        let cpus = route.cpus.as_deref();
-        self.check_cpus(prefix, cpus)?;
-        let members = self.resolve(route)?;
+        let Some(ways) = resolved.get(&Arc::as_ptr(&route.next_hops)) else {
+            return Err(format!("{prefix}: its next hops are unknown"));
+        };
         let before = self.rib.route(prefix).cloned();
-        let paths =
-            change::with(before.as_deref(), &members, cpus, existing).map_err(|conflict| {
-                match conflict {
+        match (&ways.alone, &before, &route.cpus) {
+            (Some(alone), None, None) => self.insert_interned(prefix, Arc::clone(alone), change),
+            (_, before, cpus) => {
+                let with =
+                    change::with(before.as_deref(), &ways.members, cpus.as_deref(), existing);
+                let paths = with.map_err(|conflict| match conflict {
                     Conflict::There { .. } if change.has(prefix) => {
                         format!("route {prefix} is there twice")
                     }
                     conflict => self.conflict(prefix, conflict),
-                }
-            })?;
-        self.insert(prefix, paths, change);
+                })?;
+                self.insert(prefix, paths, change);
+            }
+        }
         match self.limits.exceeded_by(self.counts).filter(|_| before.is_none()) {
             Some(message) => Err(message),
             None => Ok(()),
@@ -289,6 +318,18 @@ impl<T: Table> Routing<T> {
     }
 }
 
+/// By where they lie.
+type Resolved = HashMap<*const [NextHop], Ways>;
+
+/// What the next hops of routes are.
+struct Ways {
+    members: Vec<Member>,
+    /// Of a route that has no others; `None` where that cannot be.
+    alone: Option<Arc<Paths>>,
+    /// As long as it is kept, nothing else lies there.
+    _kept: Arc<[NextHop]>,
+}
+
 /// What a command has changed in the rib, and not yet in the maps.
 #[derive(Debug, Default)]
 struct Commanded {
@@ -299,7 +340,8 @@ struct Commanded {
 
 impl Commanded {
     fn has(&self, prefix: Prefix) -> bool {
-        self.before.iter().any(|(changed, _)| *changed == prefix)
+        // A command goes through prefixes in their order.
+        self.before.binary_search_by_key(&prefix, |(changed, _)| *changed).is_ok()
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use super::error::CliError;
+use super::{error::CliError, output::Progress};
 use crate::{
     prefix::{Family, Prefix},
     route::{Existing, NEXT_HOPS_MAX, Route, grammar},
@@ -15,6 +15,10 @@ use crate::{
 
 /// Bytes of the longest line.
 pub(super) const LINE_MAX: usize = 4096;
+const READ_SIZE: usize = 256 << 10;
+const LINES_BETWEEN_SIGNS: usize = 4096;
+/// Lists of next hops that are remembered; a file with more of them is read more slowly.
+const KNOWN_MAX: usize = 1 << 16;
 /// Characters of a wrong line that are shown.
 const SHOWN_MAX: usize = 200;
 
@@ -48,6 +52,7 @@ pub(super) fn read_file(
     file: &Path,
     family: Option<Family>,
     existing: Existing,
+    progress: &mut Progress,
 ) -> Result<Batch, CliError> {
     let unreadable =
         |error: io::Error| CliError::Refused(format!("cannot read {}: {error}", file.display()));
@@ -56,9 +61,11 @@ pub(super) fn read_file(
     } else {
         Box::new(File::open(file).map_err(unreadable)?)
     };
-    read(BufReader::new(source), family, existing)
-        .map_err(unreadable)?
-        .map_err(|error| error.in_file(file))
+    let source = BufReader::with_capacity(READ_SIZE, source);
+    let read_lines = |count| progress.show(format_args!("{count} lines read"));
+    let batch = read(source, family, existing, read_lines);
+    progress.clear();
+    batch.map_err(unreadable)?.map_err(|error| error.in_file(file))
 }
 
 /// Reads lines. The outer error is the reader's, the inner one that of a line.
@@ -66,6 +73,7 @@ pub(super) fn read(
     mut source: impl BufRead,
     family: Option<Family>,
     existing: Existing,
+    mut read_lines: impl FnMut(usize),
 ) -> io::Result<Result<Batch, LineError>> {
     let mut reader = Reader::new(family, existing);
     let mut bytes = Vec::new();
@@ -79,6 +87,9 @@ pub(super) fn read(
         if let Err(error) = reader.line(number, &bytes) {
             return Ok(Err(error));
         }
+        if number % LINES_BETWEEN_SIGNS == 0 {
+            read_lines(number);
+        }
     }
     Ok(reader.end())
 }
@@ -88,70 +99,103 @@ struct Reader {
     family: Option<Family>,
     existing: Existing,
     batch: Batch,
-    seen: HashMap<Prefix, usize>,
-    /// The route that may go on.
-    begun: Option<Begun>,
-}
-
-struct Begun {
-    number: usize,
-    words: Vec<String>,
-    /// As it is to be shown.
+    /// The line on which a route began that may go on.
+    begun: Option<usize>,
+    /// Its words, with a space between two.
+    words: String,
+    next_hops: usize,
+    /// Its first line, as it is to be shown.
     shown: Vec<u8>,
+    /// Whatever stood behind a prefix of a family, and what it meant: files repeat it.
+    known: HashMap<String, Route>,
 }
 
 impl Reader {
     fn new(family: Option<Family>, existing: Existing) -> Self {
-        let (batch, seen) = (Batch::default(), HashMap::new());
-        Self { family, existing, batch, seen, begun: None }
+        Self {
+            family,
+            existing,
+            batch: Batch::default(),
+            begun: None,
+            words: String::new(),
+            next_hops: 0,
+            shown: Vec::new(),
+            known: HashMap::new(),
+        }
     }
 
     fn line(&mut self, number: usize, bytes: &[u8]) -> Result<(), LineError> {
         let wrong = |message| line_error(number, bytes, message);
         let words = words(bytes).map_err(wrong)?;
-        match (words.first(), &mut self.begun) {
-            (None, _) => Ok(()),
-            (Some(&"nexthop"), Some(begun)) => {
-                begun.words.extend(words.into_iter().map(str::to_owned));
-                let next_hops = begun.words.iter().filter(|word| *word == "nexthop").count();
-                if next_hops > NEXT_HOPS_MAX {
+        match words.first() {
+            None => Ok(()),
+            Some(&"nexthop") if self.begun.is_some() => {
+                self.take(&words);
+                if self.next_hops > NEXT_HOPS_MAX {
                     return Err(wrong(format!("a route has at most {NEXT_HOPS_MAX} next hops")));
                 }
                 Ok(())
             }
-            _ => {
+            Some(_) => {
                 self.route()?;
                 let words = strip_command(&words, self.existing).map_err(wrong)?;
-                let words = words.iter().map(|word| (*word).to_owned()).collect();
-                self.begun = Some(Begun { number, words, shown: bytes.to_vec() });
+                self.words.clear();
+                self.next_hops = 0;
+                self.take(words);
+                self.begun = Some(number);
+                self.shown.clear();
+                self.shown.extend_from_slice(bytes);
                 Ok(())
             }
         }
     }
 
+    fn take(&mut self, words: &[&str]) {
+        for word in words {
+            if !self.words.is_empty() {
+                self.words.push(' ');
+            }
+            self.words.push_str(word);
+            self.next_hops += usize::from(*word == "nexthop");
+        }
+    }
+
     /// The route that was begun has ended.
     fn route(&mut self) -> Result<(), LineError> {
-        let Some(Begun { number, words, shown }) = self.begun.take() else { return Ok(()) };
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if words.is_empty() {
+        let Some(number) = self.begun.take().filter(|_| !self.words.is_empty()) else {
             return Ok(());
-        }
-        let wrong = |message| line_error(number, &shown, message);
-        let route =
-            grammar::route(&words, self.family).map_err(|error| wrong(error.to_string()))?;
-        // The daemon tells of CPUs that have next hops already.
-        if self.existing == Existing::Refuse
-            && route.cpus.is_none()
-            && let Some(first) = self.seen.insert(route.prefix, number)
-        {
-            return Err(wrong(format!(
-                "{}: File exists: line {first} has this prefix already (with --replace the last one counts)",
-                route.prefix
-            )));
-        }
+        };
+        let route = match self.repeated() {
+            Some(route) => route,
+            None => {
+                let words: Vec<&str> = self.words.split(' ').collect();
+                let route = grammar::route(&words, self.family)
+                    .map_err(|error| line_error(number, &self.shown, error.to_string()))?;
+                self.remember(&route);
+                route
+            }
+        };
         self.batch.routes.push(route);
         self.batch.lines.push(number);
         Ok(())
+    }
+
+    /// A route whose words but the prefix were read before, behind a prefix of the same family.
+    fn repeated(&self) -> Option<Route> {
+        let (prefix, rest) = self.words.split_once(' ')?;
+        let known = self.known.get(rest)?;
+        let prefix: Prefix = prefix.parse().ok()?;
+        (prefix.family() == known.prefix.family()).then(|| Route { prefix, ..known.clone() })
+    }
+
+    fn remember(&mut self, route: &Route) {
+        // What is no prefix is a keyword, or its family depends on the words behind it.
+        if let Some((prefix, rest)) = self.words.split_once(' ')
+            && prefix.parse() == Ok(route.prefix)
+            && self.known.len() < KNOWN_MAX
+        {
+            self.known.insert(rest.to_owned(), route.clone());
+        }
     }
 
     fn end(mut self) -> Result<Batch, LineError> {
@@ -164,8 +208,16 @@ impl Batch {
     /// The line of a route that the daemon has refused, by its index.
     pub(super) fn blame(&self, index: u64, message: String) -> Option<LineError> {
         let index = usize::try_from(index).ok()?;
-        let line = self.routes.get(index)?.to_string();
-        Some(LineError { number: *self.lines.get(index)?, line, message })
+        let (route, number) = (self.routes.get(index)?, *self.lines.get(index)?);
+        let is_same = |other: &Route| other.prefix == route.prefix && other.cpus == route.cpus;
+        let message = match self.routes[..index].iter().position(is_same) {
+            Some(first) => format!(
+                "{}: File exists: line {} has this prefix already (with --replace the last one counts)",
+                route.prefix, self.lines[first]
+            ),
+            None => message,
+        };
+        Some(LineError { number, line: route.to_string(), message })
     }
 }
 
@@ -220,7 +272,7 @@ mod tests {
     use super::*;
 
     fn load(text: &[u8], existing: Existing) -> Result<Batch, LineError> {
-        read(text, None, existing).unwrap()
+        read(text, None, existing, |_| ()).unwrap()
     }
 
     #[test]
@@ -302,10 +354,6 @@ mod tests {
                 "198.18.3.0/24",
                 "'198.18.3.0/24' leads nowhere: add `via ADDRESS`, `dev INTERFACE` or both",
             ),
-            (
-                "198.18.2.0/24 dev eth2",
-                "198.18.2.0/24: File exists: line 1 has this prefix already (with --replace the last one counts)",
-            ),
         ] {
             let error = load(format!("{good}{line}\n").as_bytes(), Existing::Refuse).unwrap_err();
             assert_eq!((error.number, &*error.line, &*error.message), (2, line, message));
@@ -338,7 +386,7 @@ mod tests {
         assert_eq!(error.message, "the line is longer than 4096 bytes: is this a list of routes?");
         // One that never ends is not read to its end.
         let mut endless = BufReader::new(io::repeat(b'x'));
-        let error = read(&mut endless, None, Existing::Refuse).unwrap().unwrap_err();
+        let error = read(&mut endless, None, Existing::Refuse, |_| ()).unwrap().unwrap_err();
         assert_eq!(error.line.len(), SHOWN_MAX);
     }
 
@@ -362,5 +410,51 @@ mod tests {
             Some("standard input:4: no interface eth9")
         );
         assert_eq!(batch.blame(2, String::new()), None);
+    }
+
+    #[test]
+    fn a_prefix_that_is_there_twice_is_told_by_both_of_its_lines() {
+        let text = b"198.18.2.0/24 dev eth1\n198.18.3.0/24 dev eth1\n\n198.18.2.0/24 dev eth2\n";
+        let batch = load(text, Existing::Refuse).unwrap();
+        let error = batch.blame(2, "route 198.18.2.0/24 is there twice".to_owned()).unwrap();
+        assert_eq!(
+            (error.number, &*error.message),
+            (
+                4,
+                "198.18.2.0/24: File exists: line 1 has this prefix already (with --replace the last one counts)"
+            )
+        );
+    }
+
+    #[test]
+    fn what_is_repeated_is_read_as_if_it_were_not() {
+        let text = b"198.18.2.0/24 via 198.18.1.2 dev eth1\n\
+            198.18.3.0/24 via 198.18.1.2 dev eth1\n\
+            2001:db8::/32 dev eth1\ndefault dev eth1\n198.18.4.0/24 dev eth1\n\
+            198.18.5.0/24 cpu 1 nexthop via 198.18.1.2 weight 2\n nexthop via 198.18.1.3\n\
+            198.18.6.0/24 cpu 1 nexthop via 198.18.1.2 weight 2\n nexthop via 198.18.1.3\n";
+        let batch = load(text, Existing::Refuse).unwrap();
+        let lines: Vec<String> = batch.routes.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "198.18.2.0/24 via 198.18.1.2 dev eth1",
+                "198.18.3.0/24 via 198.18.1.2 dev eth1",
+                "2001:db8::/32 dev eth1",
+                "default dev eth1",
+                "198.18.4.0/24 dev eth1",
+                "198.18.5.0/24 cpu 1 nexthop via 198.18.1.2 weight 2 nexthop via 198.18.1.3 weight 1",
+                "198.18.6.0/24 cpu 1 nexthop via 198.18.1.2 weight 2 nexthop via 198.18.1.3 weight 1",
+            ]
+        );
+        for (one, other) in [(0, 1), (5, 6)] {
+            let (one, other) = (&batch.routes[one].next_hops, &batch.routes[other].next_hops);
+            assert!(std::sync::Arc::ptr_eq(one, other));
+        }
+        // What is wrong behind a prefix of one family may be right behind the other.
+        for line in ["2001:db8::/32 via 198.18.1.2 dev eth1", "198.18.2.7/24 dev eth1"] {
+            let text = [text, line.as_bytes()].concat();
+            assert_eq!(load(&text, Existing::Refuse).unwrap_err().line, line);
+        }
     }
 }

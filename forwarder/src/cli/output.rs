@@ -2,7 +2,8 @@
 
 use std::{
     fmt::{Arguments, Display},
-    io::{self, Write},
+    io::{self, IsTerminal as _, Write},
+    time::{Duration, Instant},
 };
 
 use serde::Serialize;
@@ -95,6 +96,42 @@ impl<W: Write> List<W> {
             (_, _) => writeln!(self.output.to, "]")?,
         }
         self.output.to.flush()
+    }
+}
+
+/// One line on a terminal that says how far something is; nothing where there is no terminal, and
+/// nothing of what takes less than a moment.
+pub(super) struct Progress {
+    is_on: bool,
+    next: Instant,
+    is_shown: bool,
+}
+
+/// Between two changes of the line, and before the first.
+const PROGRESS_STEP: Duration = Duration::from_millis(250);
+
+impl Progress {
+    /// On standard error.
+    pub(super) fn on_terminal() -> Self {
+        Self {
+            is_on: io::stderr().is_terminal(),
+            next: Instant::now() + PROGRESS_STEP,
+            is_shown: false,
+        }
+    }
+
+    pub(super) fn show(&mut self, line: Arguments<'_>) {
+        if self.is_on && Instant::now() >= self.next {
+            self.next = Instant::now() + PROGRESS_STEP;
+            self.is_shown = true;
+            let _ = write!(io::stderr(), "\r{line}\x1b[K");
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
     }
 }
 

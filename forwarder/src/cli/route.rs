@@ -12,7 +12,7 @@ use super::{
     error::CliError,
     json::RouteJson,
     load,
-    output::{Output, say},
+    output::{List, Output, Progress, say},
 };
 use crate::{
     control::client::{Client, ClientError},
@@ -43,7 +43,7 @@ pub(super) fn run<W: Write>(
         }
         RouteCommand::Show { words, per_cpu } => {
             let selector = grammar::selector(&borrowed(&words), family)?;
-            print(&connect()?.route_show(selector)?, per_cpu, output)
+            stream(&mut connect()?, selector, per_cpu, output)
         }
         RouteCommand::Get { address } => {
             let destination = grammar::address(&address, family)?;
@@ -78,7 +78,18 @@ pub(super) fn show<W: Write>(
     selector: Selector,
     output: Output<W>,
 ) -> Result<(), CliError> {
-    print(&client.route_show(selector)?, false, output)
+    stream(client, selector, false, output)
+}
+
+fn stream<W: Write>(
+    client: &mut Client,
+    selector: Selector,
+    per_cpu: bool,
+    output: Output<W>,
+) -> Result<(), CliError> {
+    let mut list = output.list();
+    client.route_stream(selector, |entries| print_some(entries, per_cpu, &mut list))?;
+    Ok(list.end()?)
 }
 
 /// Entries of one prefix lie side by side. What single CPUs have of their own is only hinted at
@@ -89,6 +100,15 @@ fn print<W: Write>(
     output: Output<W>,
 ) -> Result<(), CliError> {
     let mut list = output.list();
+    print_some(entries, per_cpu, &mut list)?;
+    Ok(list.end()?)
+}
+
+fn print_some<W: Write>(
+    entries: &[RouteEntry],
+    per_cpu: bool,
+    list: &mut List<W>,
+) -> Result<(), CliError> {
     let of_one = |a: &RouteEntry, b: &RouteEntry| a.route.prefix == b.route.prefix;
     for entries in entries.chunk_by(of_one) {
         match entries {
@@ -102,7 +122,7 @@ fn print<W: Write>(
             }
         }
     }
-    Ok(list.end()?)
+    Ok(())
 }
 
 fn add(
@@ -184,8 +204,13 @@ fn load(
     existing: Existing,
     connect: impl FnOnce() -> Result<Client, CliError>,
 ) -> Result<(), CliError> {
-    let batch = load::read_file(file, family, existing)?;
-    match connect()?.route_load(&batch.routes, existing) {
+    let mut progress = Progress::on_terminal();
+    let batch = load::read_file(file, family, existing, &mut progress)?;
+    let total = batch.routes.len();
+    let sent = |count| progress.show(format_args!("{count} of {total} routes sent"));
+    let answer = connect()?.route_load(&batch.routes, existing, sent);
+    progress.clear();
+    match answer {
         Ok(count) => {
             say(format_args!("{count} routes loaded"));
             Ok(())

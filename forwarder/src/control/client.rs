@@ -4,6 +4,8 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::mpsc,
+    thread,
     time::Duration,
 };
 
@@ -12,8 +14,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio_util::codec::{Decoder, Encoder};
 
 use super::{
+    chunk::{Chunk, load_chunks},
     frame::{FRAME_MAX, FrameCodec, FrameError},
-    protocol::{ANSWER_MAX, Hello, Request, Response, decode, encode, load_chunks},
+    protocol::{ANSWER_MAX, Hello, Request, Response, decode, encode},
 };
 use crate::{
     engine::{Refusal, Status},
@@ -117,20 +120,58 @@ impl Client {
     }
 
     /// All of them or none; answers with their number.
-    pub fn route_load(&mut self, routes: &[Route], existing: Existing) -> Result<u64, ClientError> {
+    ///
+    /// Calls `sent` with the number of routes that are on their way.
+    pub fn route_load(
+        &mut self,
+        routes: &[Route],
+        existing: Existing,
+        mut sent: impl FnMut(usize),
+    ) -> Result<u64, ClientError> {
         match self.ask(&Request::RouteLoad { existing })? {
             Response::Ready => {}
             _ => return out_of_turn(),
         }
+        let mut count = 0;
         for chunk in load_chunks(routes) {
-            self.send(&Request::LoadChunk(chunk.to_vec()))?;
+            self.send(&Request::LoadChunk(Chunk::from(chunk)))?;
+            count += chunk.len();
+            sent(count);
         }
         self.ask_count(&Request::LoadCommit(routes.len() as u64))
     }
 
-    /// Takes the whole list before it answers: the daemon does not wait for a reader that pauses.
     pub fn route_show(&mut self, selector: Selector) -> Result<Vec<RouteEntry>, ClientError> {
         self.ask_routes(&Request::RouteShow(selector))
+    }
+
+    /// Calls `show` with the routes as they come; entries of one prefix come together. The daemon
+    /// waits only so long for a reader that pauses, so what comes meanwhile is kept here.
+    pub fn route_stream<E: From<ClientError>>(
+        &mut self,
+        selector: Selector,
+        mut show: impl FnMut(&[RouteEntry]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.send(&Request::RouteShow(selector))?;
+        let (sender, receiver) = mpsc::channel();
+        thread::scope(|scope| {
+            let received = scope.spawn(move || {
+                loop {
+                    match self.receive()? {
+                        Response::End => return Ok(()),
+                        Response::Routes(routes) => {
+                            // A reader that has gone wants no more.
+                            let Ok(()) = sender.send(routes) else { return Ok(()) };
+                        }
+                        _ => return out_of_turn(),
+                    }
+                }
+            });
+            for routes in receiver {
+                show(&routes)?;
+            }
+            received.join().unwrap_or_else(|_| out_of_turn()).map_err(E::from)
+        })
     }
 
     pub fn neighbours(&mut self) -> Result<Vec<NeighbourEntry>, ClientError> {

@@ -15,6 +15,7 @@ use tokio_util::{
 };
 
 use super::{
+    chunk::Shared,
     frame::{FrameCodec, FrameError},
     protocol::{
         Hello, ITEMS_PER_FRAME, LOAD_ROUTES_MAX, Request, Response, decode, encode_response,
@@ -22,7 +23,7 @@ use super::{
     server::Limits,
 };
 use crate::{
-    engine::{Command, EngineHandle, Refusal},
+    engine::{Command, EngineHandle, Refusal, RoutePage},
     route::{Existing, Selector},
 };
 
@@ -130,8 +131,23 @@ impl Connection {
     }
 
     async fn show_routes(&mut self, selector: Selector) -> Result<(), End> {
-        let routes = self.engine.ask(|reply| Command::RouteShow { selector, reply }).await;
-        self.send_list(routes, Response::Routes).await
+        let mut after = None;
+        loop {
+            let selector = selector.clone();
+            let page = self.engine.ask(|reply| Command::RouteShow { selector, after, reply }).await;
+            match page {
+                Err(refusal) => return self.send(&Response::Refused(refusal)).await,
+                Ok(RoutePage { entries, more_after }) => {
+                    if !entries.is_empty() {
+                        self.send(&Response::Routes(entries)).await?;
+                    }
+                    after = more_after;
+                }
+            }
+            if after.is_none() {
+                return self.send(&Response::End).await;
+            }
+        }
     }
 
     async fn show_neighbours(&mut self) -> Result<(), End> {
@@ -141,11 +157,13 @@ impl Connection {
 
     async fn load(&mut self, existing: Existing) -> Result<(), End> {
         self.send(&Response::Ready).await?;
-        let mut routes = Vec::new();
+        let (mut routes, mut shared) = (Vec::new(), Shared::new());
         loop {
             match self.receive().await? {
                 Request::LoadChunk(chunk) if routes.len() + chunk.len() <= LOAD_ROUTES_MAX => {
-                    routes.extend(chunk);
+                    let chunk = chunk.into_routes(&mut shared);
+                    let broken = || End::Refused("a route of the load has no next hops".to_owned());
+                    routes.extend(chunk.ok_or_else(broken)?);
                 }
                 Request::LoadChunk(_) => {
                     let message = format!("a load has at most {LOAD_ROUTES_MAX} routes");

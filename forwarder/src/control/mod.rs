@@ -3,6 +3,7 @@
 //! A connection is a series of frames. The first of each side is a hello with the protocol's
 //! version; then the client sends requests, one after the other, and reads what answers each.
 
+pub mod chunk;
 pub mod client;
 mod connection;
 pub mod frame;

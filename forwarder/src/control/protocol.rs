@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::frame::FRAME_MAX;
+use super::{chunk::Chunk, frame::FRAME_MAX};
 use crate::{
     engine::{Refusal, Status},
     route::{Existing, NeighbourEntry, PrefixMatch, Route, RouteEntry, Selector},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Goes up with every change of this module, or of the types that it carries.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Entries in one frame, or next hops of routes: so few that those of a request never exceed
 /// [`FRAME_MAX`].
@@ -69,7 +69,7 @@ pub enum Request {
     RouteLoad {
         existing: Existing,
     },
-    LoadChunk(Vec<Route>),
+    LoadChunk(Chunk),
     /// The number of routes that were sent.
     LoadCommit(u64),
     RouteDelete(Selector),
@@ -142,24 +142,6 @@ impl Response {
     pub fn refused(message: impl Into<String>) -> Self {
         Self::Refused(Refusal::new(message))
     }
-}
-
-/// Parts of a load, each of which fits into a frame.
-pub fn load_chunks(routes: &[Route]) -> impl Iterator<Item = &[Route]> {
-    let mut rest = routes;
-    std::iter::from_fn(move || {
-        let mut room = ITEMS_PER_FRAME;
-        let fits = |route: &&Route| {
-            let left = room.checked_sub(route.items());
-            room = left.unwrap_or(0);
-            left.is_some()
-        };
-        // Whatever its length: the daemon refuses what is too long, and says so.
-        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
-        let (chunk, others) = rest.split_at(count);
-        rest = others;
-        (!chunk.is_empty()).then_some(chunk)
-    })
 }
 
 /// A message as payload.

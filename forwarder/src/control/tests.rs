@@ -25,7 +25,7 @@ use super::{
     server::{Limits, Server},
 };
 use crate::{
-    engine::{Command, EngineHandle, Refusal, Status},
+    engine::{Command, EngineHandle, Refusal, RoutePage, Status},
     route::{Existing, NextHop, Route, RouteEntry, RouteState, testing::neighbour},
     snapshot::Snapshot,
 };
@@ -40,6 +40,9 @@ pub(crate) struct Served {
 pub(crate) fn limits() -> Limits {
     Limits { connections: 64, idle: Duration::from_secs(5), writer_uid: own_uid() }
 }
+
+/// Routes of a page: fewer than a frame holds.
+const PAGE: usize = 100;
 
 fn own_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
@@ -134,9 +137,12 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
                 routes.retain(|entry| !selector.matches(&entry.route));
                 drop(reply.send(Ok((before - routes.len()) as u64)));
             }
-            Command::RouteShow { selector, reply } => {
+            Command::RouteShow { selector, after, reply } => {
                 let wanted = routes.iter().filter(|entry| selector.matches(&entry.route));
-                drop(reply.send(Ok(wanted.cloned().collect())));
+                let is_behind = |entry: &&RouteEntry| Some(entry.route.prefix) > after;
+                let entries: Vec<_> = wanted.filter(is_behind).take(PAGE).cloned().collect();
+                let last = entries.get(PAGE - 1).map(|entry| entry.route.prefix);
+                drop(reply.send(Ok(RoutePage { entries, more_after: last })));
             }
             Command::RouteGet { destination, reply } => {
                 let covering =
@@ -158,7 +164,7 @@ fn route(number: u32) -> Route {
         weight: 1,
     };
     let prefix = crate::prefix::Prefix::host(address);
-    Route { prefix, next_hops: vec![next_hop], cpus: None }
+    Route { prefix, next_hops: [next_hop].into(), cpus: None }
 }
 
 fn entries(count: u32) -> Vec<RouteEntry> {

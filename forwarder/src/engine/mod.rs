@@ -9,9 +9,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    prefix::Prefix,
     route::{Existing, NeighbourEntry, Route, RouteEntry, Selector},
     snapshot::Snapshot,
 };
+
+/// Some of the routes that match a selector.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoutePage {
+    pub entries: Vec<RouteEntry>,
+    /// The last prefix that was looked at; `None`: there are no more.
+    pub more_after: Option<Prefix>,
+}
 
 /// Why a command was not carried out: a sentence that names the thing and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -57,10 +66,12 @@ pub enum Command {
         selector: Selector,
         reply: Reply<u64>,
     },
-    /// In the order of prefixes, IPv4 first.
+    /// In the order of prefixes, IPv4 first, a page at a time.
     RouteShow {
         selector: Selector,
-        reply: Reply<Vec<RouteEntry>>,
+        /// The prefix behind which the page begins; `None`: the first page.
+        after: Option<Prefix>,
+        reply: Reply<RoutePage>,
     },
     /// The route that a packet to this destination takes, by longest prefix; empty where there is
     /// none.

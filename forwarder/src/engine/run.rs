@@ -219,8 +219,8 @@ impl Engine {
             Command::RouteFlush { selector, reply } => {
                 drop(reply.send(self.routing.flush(&selector)));
             }
-            Command::RouteShow { selector, reply } => {
-                drop(reply.send(Ok(self.routing.show(&selector))));
+            Command::RouteShow { selector, after, reply } => {
+                drop(reply.send(Ok(self.routing.page(&selector, after))));
             }
             Command::RouteGet { destination, reply } => {
                 drop(reply.send(Ok(self.routing.get(destination))));

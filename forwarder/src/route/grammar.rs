@@ -96,7 +96,7 @@ pub fn route(words: &[&str], family: Option<Family>) -> Result<Route, GrammarErr
         }
         next_hops.push(next_hop);
     }
-    Ok(Route { prefix, next_hops, cpus: words.cpus })
+    Ok(Route { prefix, next_hops: next_hops.into(), cpus: words.cpus })
 }
 
 /// Reads `[[root|match|exact] PREFIX] [via ADDRESS] [dev INTERFACE]`. A prefix alone means it and

@@ -49,7 +49,7 @@ impl Route {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_prefix(f)?;
-        for next_hop in &self.next_hops {
+        for next_hop in &*self.next_hops {
             if self.next_hops.len() > 1 {
                 f.write_str(" nexthop")?;
             }
@@ -173,7 +173,7 @@ mod tests {
             dev: dev.map(std::borrow::ToOwned::to_owned),
             weight: 1,
         };
-        Route { prefix: prefix.parse().unwrap(), next_hops: vec![next_hop], cpus: None }
+        Route { prefix: prefix.parse().unwrap(), next_hops: [next_hop].into(), cpus: None }
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         let mut several = route("0.0.0.0/0", Some("198.18.1.2"), Some("eth1"));
         let second =
             NextHop { dev: Some("eth2".to_owned()), weight: 3, ..several.next_hops[0].clone() };
-        several.next_hops.push(second.clone());
+        several.next_hops = [several.next_hops[0].clone(), second.clone()].into();
         let forwarding = RouteState::Forwarding { mac: "02:00:00:00:00:01".to_owned() };
         let pending = RouteState::Pending { on: "neighbour".to_owned() };
         let states = vec![forwarding, pending.clone()];
@@ -239,7 +239,7 @@ mod tests {
         let one = RouteEntry { route: one, states: vec![pending.clone()] };
         let own = |cpus: &[u32], next_hops: &[NextHop]| RouteEntry {
             route: Route {
-                next_hops: next_hops.to_vec(),
+                next_hops: next_hops.into(),
                 cpus: Some(cpus.to_vec()),
                 ..one.route.clone()
             },

@@ -6,7 +6,7 @@ use forwarder_common::verdict::Reason;
 
 use super::{Routing, change::Conflict};
 use crate::{
-    engine::Refusal,
+    engine::{Refusal, RoutePage},
     netlink::event::NeighbourState,
     paths::{Hop, Member, Paths},
     prefix::Prefix,
@@ -16,10 +16,30 @@ use crate::{
     },
 };
 
+/// Entries of a page: as many fit into a frame. One prefix may have some more.
+const PAGE_ENTRIES: usize = 256;
+/// Prefixes that are looked at for a page: some milliseconds.
+const PAGE_PREFIXES: usize = 16_384;
+
 impl<T: Table> Routing<T> {
-    /// All entries of the prefixes that match.
-    pub fn show(&self, selector: &Selector) -> Vec<RouteEntry> {
-        self.matching(selector).flat_map(|(prefix, paths)| self.entries(prefix, paths)).collect()
+    /// All entries of some of the prefixes that match: few enough that nobody waits for long.
+    pub fn page(&self, selector: &Selector, after: Option<Prefix>) -> RoutePage {
+        let mut page = RoutePage::default();
+        let first = after.or_else(|| selector.first_prefix());
+        let routes = self.rib.routes_from(first).filter(|(prefix, _)| Some(*prefix) != after);
+        for (looked, (prefix, paths)) in routes.enumerate() {
+            if selector.ends_before(&prefix) {
+                break;
+            }
+            if self.matches(selector, prefix, paths) {
+                page.entries.extend(self.entries(prefix, paths));
+            }
+            if page.entries.len() >= PAGE_ENTRIES || looked + 1 == PAGE_PREFIXES {
+                page.more_after = Some(prefix);
+                break;
+            }
+        }
+        page
     }
 
     /// The route that a packet to this destination takes, on every CPU; empty where Linux decides.
@@ -98,13 +118,15 @@ impl<T: Table> Routing<T> {
 
     pub(super) fn matching(&self, selector: &Selector) -> impl Iterator<Item = (Prefix, &Paths)> {
         let selector = selector.clone();
-        self.rib.routes().filter(move |(prefix, paths)| {
-            selector.matches_prefix(prefix)
-                && (!selector.asks_for_next_hop()
-                    || paths.hops().any(|hop| {
-                        selector.matches_next_hop(hop.via, Some(&self.name(hop.ifindex)))
-                    }))
-        })
+        self.rib
+            .routes_from(None)
+            .filter(move |(prefix, paths)| self.matches(&selector, *prefix, paths))
+    }
+
+    fn matches(&self, selector: &Selector, prefix: Prefix, paths: &Paths) -> bool {
+        let matches = |hop: Hop| selector.matches_next_hop(hop.via, Some(&self.name(hop.ifindex)));
+        selector.matches_prefix(&prefix)
+            && (!selector.asks_for_next_hop() || paths.hops().any(matches))
     }
 
     /// Of the CPUs without next hops of their own, then of those that have some.
@@ -117,7 +139,7 @@ impl<T: Table> Routing<T> {
                 }
                 self.state(member.hop)
             };
-            let route = Route { prefix, next_hops: self.next_hops(members), cpus };
+            let route = Route { prefix, next_hops: self.next_hops(members).into(), cpus };
             RouteEntry { route, states: members.iter().map(state).collect() }
         };
         let all = (!paths.members().is_empty()).then(|| entry(None, paths.members()));

@@ -51,7 +51,7 @@ fn prefix(text: &str) -> Prefix {
 fn route(to: &str, via: Option<&str>, dev: Option<&str>) -> Route {
     let via = via.map(|via| via.parse().unwrap());
     let next_hop = NextHop { via, dev: dev.map(str::to_owned), weight: 1 };
-    Route { prefix: prefix(to), next_hops: vec![next_hop], cpus: None }
+    Route { prefix: prefix(to), next_hops: [next_hop].into(), cpus: None }
 }
 
 fn address(ifindex: u32, subnet: &str) -> Address {
@@ -86,6 +86,19 @@ fn routing() -> Routing<FakeTable> {
 
 fn add(routing: &mut Routing<FakeTable>, route: Route) -> Result<RouteEntry, Refusal> {
     routing.add(route, Existing::Refuse)
+}
+
+impl Routing<FakeTable> {
+    /// All pages.
+    fn show(&self, selector: &Selector) -> Vec<RouteEntry> {
+        let mut page = self.page(selector, None);
+        let mut entries = std::mem::take(&mut page.entries);
+        while page.more_after.is_some() {
+            page = self.page(selector, page.more_after);
+            entries.append(&mut page.entries);
+        }
+        entries
+    }
 }
 
 fn exact(text: &str) -> Selector {

@@ -12,7 +12,7 @@ use crate::{
         output::Format,
     },
     control::tests::{Served, limits},
-    engine::{Command, Refusal},
+    engine::{Command, Refusal, RoutePage},
 };
 
 /// An engine that answers with these states, one after the other, the last for ever. It refuses
@@ -50,9 +50,10 @@ async fn engine(states: Vec<RouteState>, mut commands: mpsc::Receiver<Command>) 
                 }
                 drop(reply.send(refused.map_or(Ok(new.len() as u64), Err)));
             }
-            Command::RouteShow { selector, reply } => {
+            Command::RouteShow { selector, reply, .. } => {
                 let wanted = routes.iter().filter(|route| selector.matches(route));
-                drop(reply.send(Ok(wanted.map(entry).collect())));
+                let page = RoutePage { entries: wanted.map(entry).collect(), more_after: None };
+                drop(reply.send(Ok(page)));
             }
             Command::RouteFlush { selector, reply } => {
                 assert!(!selector.is_empty(), "an empty selector was sent");
@@ -203,7 +204,7 @@ fn a_closed_pipe_is_no_failure() {
     }
     let prefix = "198.18.2.0/24".parse().unwrap();
     let next_hop = NextHop { via: None, dev: Some("eth1".to_owned()), weight: 1 };
-    let route = Route { prefix, next_hops: vec![next_hop], cpus: None };
+    let route = Route { prefix, next_hops: [next_hop].into(), cpus: None };
     let entry = RouteEntry { route, states: vec![RouteState::Connected] };
     for format in [Format::Text, Format::Json, Format::PrettyJson] {
         let error =

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use super::super::{
+    chunk::{Chunk, load_chunks},
     frame::FRAME_MAX,
     protocol::{
         Hello, ITEMS_PER_FRAME, PROTOCOL_VERSION, Request, Response, decode, encode,
-        encode_response, load_chunks,
+        encode_response,
     },
 };
 use crate::{
@@ -44,7 +45,8 @@ fn any_request() -> impl Strategy<Value = Request> {
         (any_route(), any_existing())
             .prop_map(|(route, existing)| Request::RouteAdd { route, existing }),
         any_existing().prop_map(|existing| Request::RouteLoad { existing }),
-        prop::collection::vec(any_route(), 0..4).prop_map(Request::LoadChunk),
+        prop::collection::vec(any_route(), 0..4)
+            .prop_map(|routes| Request::LoadChunk(Chunk::from(&routes[..]))),
         any::<u64>().prop_map(Request::LoadCommit),
         any_selector().prop_map(Request::RouteDelete),
         any_selector().prop_map(Request::RouteFlush),
@@ -146,12 +148,12 @@ fn a_full_chunk_of_the_longest_routes_fits_into_a_frame() {
     // As many CPUs as count like one next hop, and one less than count like one more.
     for (next_hops, cpus) in [(1, 0), (1, 1), (1, 16), (1, 4096), (NEXT_HOPS_MAX, 0), (64, 4096)] {
         let cpus = (cpus > 0).then(|| (0..cpus).map(|cpu| 4096 - cpus + cpu).collect());
-        let route = Route { prefix, next_hops: vec![next_hop.clone(); next_hops], cpus };
+        let route = Route { prefix, next_hops: vec![next_hop.clone(); next_hops].into(), cpus };
         let routes = vec![route; 3 * ITEMS_PER_FRAME];
         let chunks: Vec<_> = load_chunks(&routes).collect();
         assert_eq!(chunks.iter().map(|chunk| chunk.len()).sum::<usize>(), routes.len());
         for chunk in chunks {
-            let size = encode(&Request::LoadChunk(chunk.to_vec())).len();
+            let size = encode(&Request::LoadChunk(Chunk::from(chunk))).len();
             assert!(size <= FRAME_MAX, "{size}");
         }
     }
@@ -164,7 +166,7 @@ fn a_route_that_is_too_long_for_any_frame_is_sent_alone() {
     let prefix = "198.19.0.0/16".parse().unwrap();
     let routes = [1, ITEMS_PER_FRAME + 1, 1].map(|count| Route {
         prefix,
-        next_hops: vec![next_hop.clone(); count],
+        next_hops: vec![next_hop.clone(); count].into(),
         cpus: None,
     });
     assert_eq!(load_chunks(&routes).map(<[Route]>::len).collect::<Vec<_>>(), [1, 1, 1]);
@@ -177,11 +179,11 @@ fn both_sides_are_told_which_of_them_to_upgrade() {
     assert_eq!(Hello::mismatch(&old, &old), None);
     assert_eq!(
         Hello::mismatch(&old, &new).unwrap(),
-        "this command is older than the running daemon (forwarder 0.1.0 with protocol 2, and 0.2.0 with protocol 3): upgrade the command"
+        "this command is older than the running daemon (forwarder 0.1.0 with protocol 3, and 0.2.0 with protocol 4): upgrade the command"
     );
     assert_eq!(
         Hello::mismatch(&new, &old).unwrap(),
-        "this command is newer than the running daemon (forwarder 0.2.0 with protocol 3, and 0.1.0 with protocol 2): restart the daemon with the new version"
+        "this command is newer than the running daemon (forwarder 0.2.0 with protocol 4, and 0.1.0 with protocol 3): restart the daemon with the new version"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    control::client::ClientError,
+    control::{chunk::Chunk, client::ClientError},
     prefix::Prefix,
     route::{PrefixMatch, Selector},
 };
@@ -53,10 +53,10 @@ async fn many_routes_are_loaded_and_shown_in_order() {
         .with(|path| {
             let mut client = Client::connect(&path).unwrap();
             let routes: Vec<_> = (0..20_001).map(route).collect();
-            assert_eq!(client.route_load(&routes, Existing::Refuse).unwrap(), 20_001);
+            assert_eq!(client.route_load(&routes, Existing::Refuse, |_| ()).unwrap(), 20_001);
             let shown = shown(&mut client, &Selector::default());
             assert!(shown.iter().map(|entry| &entry.route).eq(&routes));
-            assert_eq!(client.route_load(&[], Existing::Refuse).unwrap(), 0);
+            assert_eq!(client.route_load(&[], Existing::Refuse, |_| ()).unwrap(), 0);
         })
         .await;
     served.end().await;
@@ -70,14 +70,14 @@ async fn a_load_that_is_not_committed_does_nothing() {
             let mut raw = Raw::greeted(&path);
             raw.send(&Request::RouteLoad { existing: Existing::Refuse });
             assert_eq!(raw.receive(), Some(Response::Ready));
-            raw.send(&Request::LoadChunk(vec![route(1)]));
+            raw.send(&Request::LoadChunk(Chunk::from(&[route(1)][..])));
             // The count is wrong: something has been lost.
             raw.send(&Request::LoadCommit(2));
             assert_eq!(raw.last_words(), "the load was not finished");
 
             let mut raw = Raw::greeted(&path);
             raw.send(&Request::RouteLoad { existing: Existing::Refuse });
-            raw.send(&Request::LoadChunk(vec![route(1)]));
+            raw.send(&Request::LoadChunk(Chunk::from(&[route(1)][..])));
             drop(raw);
 
             let mut client = Client::connect(&path).unwrap();

@@ -97,14 +97,14 @@ fn take_step(routing: &mut Routing<FakeTable>, step: Step) {
             let via = via.map(|fourth: u8| IpAddr::from([198, 18, third, fourth]));
             let next_hop = NextHop { via, dev: Some(dev.to_owned()), weight: 1 };
             // Refused where the next hop has become local: then nothing changes.
-            let route = Route { prefix, next_hops: vec![next_hop], cpus: None };
+            let route = Route { prefix, next_hops: [next_hop].into(), cpus: None };
             command(routing, |routing| drop(routing.add(route, Existing::Replace)));
         }
         Step::Append { prefix, hop, weight, cpus } => {
             let (third, dev) = if hop % 2 == 0 { (1, "eth0") } else { (2, "eth1") };
             let via = Some(IpAddr::from([198, 18, third, hop]));
             let next_hop = NextHop { via, dev: Some(dev.to_owned()), weight };
-            let route = Route { prefix, next_hops: vec![next_hop], cpus };
+            let route = Route { prefix, next_hops: [next_hop].into(), cpus };
             command(routing, |routing| drop(routing.add(route, Existing::Append)));
         }
         Step::DeleteOf { prefix, cpu } => {
@@ -179,7 +179,7 @@ fn oracle(
     if locals.iter().any(|local| local.contains(address)) {
         return Some(Err(Reason::Local));
     }
-    let matching = rib.routes().filter(|(prefix, _)| prefix.contains(address));
+    let matching = rib.routes_from(None).filter(|(prefix, _)| prefix.contains(address));
     let (_, paths) = matching.max_by_key(|(prefix, _)| prefix.len())?;
     let own = paths.cpus().get(&cpu).map_or(paths.members(), Vec::as_slice);
     if let [Member { hop: Hop { ifindex, via: None }, .. }] = own {

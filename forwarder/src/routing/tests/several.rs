@@ -224,7 +224,7 @@ fn bad_sets_are_refused_by_name_and_change_nothing() {
     let before = routing.show(&Selector::default());
     let weighted = |weight| {
         let mut route = three([1, 1, 1]);
-        route.next_hops[1].weight = weight;
+        Arc::make_mut(&mut route.next_hops)[1].weight = weight;
         route
     };
     let mut many = grammar("198.20.0.0/16 via 198.18.1.2");
@@ -236,9 +236,9 @@ fn bad_sets_are_refused_by_name_and_change_nothing() {
         })
         .collect();
     let mut none = many.clone();
-    none.next_hops.clear();
+    none.next_hops = [].into();
     let mut twice = grammar("198.20.0.0/16 nexthop via 198.18.1.2 nexthop via 198.18.1.2 dev eth0");
-    twice.next_hops[0].weight = 3;
+    Arc::make_mut(&mut twice.next_hops)[0].weight = 3;
     for (route, existing, message) in [
         (weighted(0), Existing::Replace, "0 is not a weight: write a number from 1 to 256"),
         (weighted(257), Existing::Replace, "257 is not a weight: write a number from 1 to 256"),
@@ -298,8 +298,9 @@ fn more_groups_than_there_are_buckets_is_an_error_until_one_is_given_back() {
         let mut route = grammar(&format!(
             "198.19.{third}.{fourth} nexthop via 198.18.1.2 weight 256 nexthop via 198.18.1.3"
         ));
-        route.next_hops[1].weight = 1 + number % 128 * 2;
-        route.next_hops[0].via = Some(IpAddr::from([198, 18, 1, 4 + third * 2 + fourth / 128]));
+        Arc::make_mut(&mut route.next_hops)[1].weight = 1 + number % 128 * 2;
+        Arc::make_mut(&mut route.next_hops)[0].via =
+            Some(IpAddr::from([198, 18, 1, 4 + third * 2 + fourth / 128]));
         route
     };
     for number in 0..256 {

@@ -55,6 +55,7 @@ fn several_next_hops_weights_and_cpus_are_read() {
             vec![next_hop(a, "", 1), next_hop(b, "", 9)],
         ),
     ] {
+        let next_hops = next_hops.into();
         let expected = Route { prefix: prefix.parse().unwrap(), next_hops, cpus };
         assert_eq!(read(line, None), Ok(expected), "{line}");
     }

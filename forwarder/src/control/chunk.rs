@@ -1,0 +1,138 @@
+//! Routes of a load as they are sent: what many routes have in common is written once a frame, and
+//! kept once in the daemon.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::protocol::ITEMS_PER_FRAME;
+use crate::{
+    prefix::Prefix,
+    route::{NextHop, Route},
+};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    next_hops: Vec<Arc<[NextHop]>>,
+    /// A prefix, and by their index its next hops.
+    routes: Vec<(Prefix, u32)>,
+    /// By their index, the routes that are for some CPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    cpus: Vec<(u32, Vec<u32>)>,
+}
+
+/// Next hops that were met before.
+pub type Shared = HashSet<Arc<[NextHop]>>;
+
+impl Chunk {
+    /// Routes in it.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
+    /// `None` where a route has next hops, or CPUs a route, that are not in it.
+    pub fn into_routes(self, shared: &mut Shared) -> Option<Vec<Route>> {
+        let next_hops: Vec<Arc<[NextHop]>> = self
+            .next_hops
+            .into_iter()
+            .map(|next_hops| match shared.get(&next_hops) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    shared.insert(Arc::clone(&next_hops));
+                    next_hops
+                }
+            })
+            .collect();
+        let route = |(prefix, at): (Prefix, u32)| {
+            let next_hops = Arc::clone(next_hops.get(at as usize)?);
+            Some(Route { prefix, next_hops, cpus: None })
+        };
+        let mut routes = self.routes.into_iter().map(route).collect::<Option<Vec<Route>>>()?;
+        for (at, cpus) in self.cpus {
+            routes.get_mut(at as usize)?.cpus = Some(cpus);
+        }
+        Some(routes)
+    }
+}
+
+impl From<&[Route]> for Chunk {
+    fn from(routes: &[Route]) -> Self {
+        let mut chunk = Self::default();
+        let mut known: HashMap<&[NextHop], u32> = HashMap::new();
+        for (index, route) in (0..).zip(routes) {
+            let next = u32::try_from(chunk.next_hops.len()).unwrap_or(u32::MAX);
+            let at = *known.entry(&route.next_hops).or_insert_with(|| {
+                chunk.next_hops.push(Arc::clone(&route.next_hops));
+                next
+            });
+            chunk.routes.push((route.prefix, at));
+            chunk.cpus.extend(route.cpus.clone().map(|cpus| (index, cpus)));
+        }
+        chunk
+    }
+}
+
+/// Parts of a load, each of which fits into a frame.
+pub fn load_chunks(routes: &[Route]) -> impl Iterator<Item = &[Route]> {
+    let mut rest = routes;
+    std::iter::from_fn(move || {
+        let mut room = ITEMS_PER_FRAME;
+        let fits = |route: &&Route| {
+            let left = room.checked_sub(route.items());
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        // Whatever its length: the daemon refuses what is too long, and says so.
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (chunk, others) = rest.split_at(count);
+        rest = others;
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_routes_share_is_sent_and_kept_once() {
+        let route = |text: &str| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            crate::route::grammar::route(&words, None).unwrap()
+        };
+        let routes = [
+            route("198.18.2.0/24 via 198.18.1.2"),
+            route("198.18.3.0/24 via 198.18.1.3"),
+            route("198.18.4.0/24 cpu 1,3 via 198.18.1.2"),
+        ];
+        let chunk = Chunk::from(&routes[..]);
+        assert_eq!((chunk.next_hops.len(), chunk.len()), (2, 3));
+        let mut shared = Shared::new();
+        let first = chunk.clone().into_routes(&mut shared).unwrap();
+        let second = chunk.into_routes(&mut shared).unwrap();
+        assert_eq!(first, routes);
+        assert!(Arc::ptr_eq(&first[0].next_hops, &second[2].next_hops));
+        assert_eq!(shared.len(), 2);
+    }
+
+    #[test]
+    fn what_points_beyond_the_chunk_is_refused() {
+        let prefix: Prefix = "198.18.2.0/24".parse().unwrap();
+        let next_hops: Arc<[NextHop]> = [].into();
+        for (at, cpu_of) in [(1, 0), (0, 1), (u32::MAX, 0)] {
+            let chunk = Chunk {
+                next_hops: vec![Arc::clone(&next_hops)],
+                routes: vec![(prefix, at)],
+                cpus: vec![(cpu_of, vec![0])],
+            };
+            assert_eq!(chunk.into_routes(&mut Shared::new()), None);
+        }
+    }
+}
