@@ -69,6 +69,8 @@ pub enum Existing {
     Replace,
     /// `route append`: add to the next hops that are there; refuse where they are there already.
     Append,
+    /// `route load --flush`: whatever is there goes, for every packet at one instant.
+    Flush,
 }
 
 /// Which routes are meant. Empty means all; what is given must match.

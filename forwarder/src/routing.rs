@@ -3,7 +3,10 @@
 mod change;
 mod shown;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use forwarder_common::abi::{ROUTE_IDS_FIRST, ROUTE_IDS_MAX};
 
@@ -16,7 +19,7 @@ use crate::{
     next_hop,
     paths::{Member, Paths},
     prefix::Prefix,
-    reconcile::{Installed, Prefixes, Table, TableError},
+    reconcile::{Installed, Instants, Prefixes, Table, TableError},
     rib::{Abilities, Dirty, Rib, Target},
     route::{Existing, NextHop, PrefixMatch, Route, RouteEntry, Selector, WEIGHT_MAX},
 };
@@ -136,17 +139,24 @@ impl<T: Table> Routing<T> {
         // Side by side in the table, they are side by side in memory; and of two routes of one
         // prefix the first in the file comes first.
         let mut order: Vec<usize> = (0..routes.len()).collect();
-        order.sort_by_key(|at| routes[*at].prefix);
+        order.sort_by_cached_key(|at| routes[*at].prefix.sort_key());
         let mut change = Commanded::default();
+        let (existing, instants) = if existing == Existing::Flush {
+            self.remove_all(&mut change);
+            (Existing::Refuse, Instants::One)
+        } else {
+            (existing, Instants::OneEach)
+        };
+        let removed = change.before.len();
         for at in order {
-            let added = self.add_to_rib(&routes[at], &resolved, existing, &mut change);
+            let added = self.add_to_rib(&routes[at], &resolved, existing, &mut change, removed);
             if let Err(message) = added {
                 self.undo(change);
                 return Err(Refusal { message, index: Some(at as u64) });
             }
         }
         drop(routes);
-        self.install(change).map(|()| count)
+        self.install_at(change, instants).map(|()| count)
     }
 
     /// The next hops of routes, each set of them looked at once.
@@ -155,12 +165,11 @@ impl<T: Table> Routing<T> {
         for (index, route) in (0..).zip(routes) {
             let at_fault = |message| Refusal { message, index: Some(index) };
             self.check_cpus(route.prefix, route.cpus.as_deref()).map_err(at_fault)?;
-            if !resolved.contains_key(&Arc::as_ptr(&route.next_hops)) {
+            if let Entry::Vacant(unknown) = resolved.entry(Arc::as_ptr(&route.next_hops)) {
                 let members = self.resolve(route).map_err(at_fault)?;
                 let alone = change::with(None, &members, None, Existing::Refuse).ok();
                 let alone = alone.map(|paths| self.rib.intern(paths));
-                let ways = Ways { members, alone, _kept: Arc::clone(&route.next_hops) };
-                resolved.insert(Arc::as_ptr(&route.next_hops), ways);
+                unknown.insert(Ways { members, alone, _kept: Arc::clone(&route.next_hops) });
             }
         }
         Ok(resolved)
@@ -221,6 +230,7 @@ impl<T: Table> Routing<T> {
         resolved: &Resolved,
         existing: Existing,
         change: &mut Commanded,
+        removed: usize,
     ) -> Result<(), String> {
         let prefix = route.prefix;
         let Some(ways) = resolved.get(&Arc::as_ptr(&route.next_hops)) else {
@@ -233,7 +243,7 @@ impl<T: Table> Routing<T> {
                 let with =
                     change::with(before.as_deref(), &ways.members, cpus.as_deref(), existing);
                 let paths = with.map_err(|conflict| match conflict {
-                    Conflict::There { .. } if change.has(prefix) => {
+                    Conflict::There { .. } if change.has_added(prefix, removed) => {
                         format!("route {prefix} is there twice")
                     }
                     conflict => self.conflict(prefix, conflict),
@@ -276,10 +286,22 @@ impl<T: Table> Routing<T> {
         }
     }
 
-    /// Makes what is in the rib installed, or takes it back.
+    fn remove_all(&mut self, change: &mut Commanded) {
+        let all: Vec<Prefix> = self.rib.routes_from(None).map(|(prefix, _)| prefix).collect();
+        for prefix in all {
+            self.remove(prefix, change);
+        }
+    }
+
     fn install(&mut self, change: Commanded) -> Result<(), Refusal> {
+        self.install_at(change, Instants::OneEach)
+    }
+
+    /// Makes what is in the rib installed, or takes it back.
+    fn install_at(&mut self, change: Commanded, instants: Instants) -> Result<(), Refusal> {
         let Self { installed, rib, table, .. } = self;
-        let done = installed.reconcile(rib, &change.dirty, table, Prefixes::AllOrNone);
+        let how = Prefixes::AllOrNone(instants);
+        let done = installed.reconcile(rib, &change.dirty, table, how);
         done.map_err(|error| {
             self.undo(change);
             Refusal::new(format!("{error}: nothing was changed"))
@@ -339,9 +361,11 @@ struct Commanded {
 }
 
 impl Commanded {
-    fn has(&self, prefix: Prefix) -> bool {
-        // A command goes through prefixes in their order.
-        self.before.binary_search_by_key(&prefix, |(changed, _)| *changed).is_ok()
+    /// Whether it is one of those that were added, after so many were removed.
+    fn has_added(&self, prefix: Prefix, removed: usize) -> bool {
+        let added = self.before.get(removed..).unwrap_or_default();
+        // A load goes through prefixes in their order.
+        added.binary_search_by_key(&prefix, |(changed, _)| *changed).is_ok()
     }
 }
 

@@ -270,6 +270,10 @@ Examples:
         /// Replace the routes that prefixes have already
         #[arg(long)]
         replace: bool,
+        /// Let these be all routes there are: what is not in the file goes. Every packet takes its
+        /// way through the old table or through the new one
+        #[arg(long, conflicts_with = "replace")]
+        flush: bool,
     },
 }
 

@@ -165,15 +165,14 @@ impl Reader {
         let Some(number) = self.begun.take().filter(|_| !self.words.is_empty()) else {
             return Ok(());
         };
-        let route = match self.repeated() {
-            Some(route) => route,
-            None => {
-                let words: Vec<&str> = self.words.split(' ').collect();
-                let route = grammar::route(&words, self.family)
-                    .map_err(|error| line_error(number, &self.shown, error.to_string()))?;
-                self.remember(&route);
-                route
-            }
+        let route = if let Some(route) = self.repeated() {
+            route
+        } else {
+            let words: Vec<&str> = self.words.split(' ').collect();
+            let route = grammar::route(&words, self.family)
+                .map_err(|error| line_error(number, &self.shown, error.to_string()))?;
+            self.remember(&route);
+            route
         };
         self.batch.routes.push(route);
         self.batch.lines.push(number);

@@ -65,8 +65,12 @@ pub(super) fn run<W: Write>(
             say(format_args!("{count} routes removed"));
             Ok(())
         }
-        RouteCommand::Load { file, replace } => {
-            let existing = if replace { Existing::Replace } else { Existing::Refuse };
+        RouteCommand::Load { file, replace, flush } => {
+            let existing = match (replace, flush) {
+                (_, true) => Existing::Flush,
+                (true, _) => Existing::Replace,
+                _ => Existing::Refuse,
+            };
             load(&file, family, existing, connect)
         }
     }

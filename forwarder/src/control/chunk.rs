@@ -42,12 +42,12 @@ impl Chunk {
         let next_hops: Vec<Arc<[NextHop]>> = self
             .next_hops
             .into_iter()
-            .map(|next_hops| match shared.get(&next_hops) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    shared.insert(Arc::clone(&next_hops));
-                    next_hops
+            .map(|next_hops| {
+                if let Some(known) = shared.get(&next_hops) {
+                    return Arc::clone(known);
                 }
+                shared.insert(Arc::clone(&next_hops));
+                next_hops
             })
             .collect();
         let route = |(prefix, at): (Prefix, u32)| {

@@ -155,7 +155,7 @@ impl Client {
         self.send(&Request::RouteShow(selector))?;
         let (sender, receiver) = mpsc::channel();
         thread::scope(|scope| {
-            let received = scope.spawn(move || {
+            let reader = scope.spawn(move || {
                 loop {
                     match self.receive()? {
                         Response::End => return Ok(()),
@@ -170,7 +170,7 @@ impl Client {
             for routes in receiver {
                 show(&routes)?;
             }
-            received.join().unwrap_or_else(|_| out_of_turn()).map_err(E::from)
+            reader.join().unwrap_or_else(|_| out_of_turn()).map_err(E::from)
         })
     }
 

@@ -87,7 +87,10 @@ impl Request {
             Self::RouteAdd { existing: Existing::Refuse, .. } => Some("route add"),
             Self::RouteAdd { existing: Existing::Replace, .. } => Some("route replace"),
             Self::RouteAdd { existing: Existing::Append, .. } => Some("route append"),
-            Self::RouteLoad { .. } | Self::LoadChunk(_) | Self::LoadCommit(_) => Some("route load"),
+            Self::RouteAdd { existing: Existing::Flush, .. }
+            | Self::RouteLoad { .. }
+            | Self::LoadChunk(_)
+            | Self::LoadCommit(_) => Some("route load"),
             Self::RouteDelete(_) => Some("route del"),
             Self::RouteFlush(_) => Some("route flush"),
             Self::Unload => Some("unload"),
@@ -106,6 +109,9 @@ impl Request {
             Self::RouteDelete(selector) => {
                 let exact = matches!(selector.prefix, Some(PrefixMatch::Exact(_)));
                 (!exact).then_some("a route is removed by its exact prefix")
+            }
+            Self::RouteAdd { existing: Existing::Flush, .. } => {
+                Some("one route alone does not replace all others")
             }
             Self::RouteFlush(selector) if selector.is_empty() => {
                 Some("an empty selector would remove all routes: name a family at least")

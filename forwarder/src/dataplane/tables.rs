@@ -116,6 +116,15 @@ impl Table for Tables {
         fib.apply(changes, &mut || grace.wait()).map_err(io::Error::other)
     }
 
+    fn apply_at_once(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()> {
+        let Self { fib, grace, .. } = self;
+        if fib.apply_at_once(changes, &mut || grace.wait()).is_ok() {
+            return Ok(());
+        }
+        tracing::info!("no room for a second table: its changes are seen one by one");
+        self.apply(changes)
+    }
+
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
         let IpAddr::V4(address) = prefix.address() else { return Ok(()) };
         let key = Key::new(prefix.len().into(), address.octets());

@@ -144,15 +144,34 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
         prefixes: impl IntoIterator<Item = (Prefix, RouteId)>,
         grace: Grace<'_>,
     ) -> Result<(), FibFull> {
+        let mut tries = new_tries();
+        for (prefix, route) in prefixes {
+            tries[index(prefix.family())].set(Key::of(prefix), Some(id(route)));
+        }
+        self.swing(tries, grace)
+    }
+
+    /// As [`Self::apply`], but every packet sees all of the changes or none.
+    pub fn apply_at_once(&mut self, changes: &[Change], grace: Grace<'_>) -> Result<(), FibFull> {
+        let mut tries = new_tries();
+        for (old, new) in self.tries.iter().zip(&mut tries) {
+            old.for_each(&mut |key, id| {
+                new.set(key, Some(id));
+            });
+        }
+        for (prefix, route) in changes {
+            tries[index(prefix.family())].set(Key::of(*prefix), route.map(id));
+        }
+        self.swing(tries, grace)
+    }
+
+    /// Writes these under the other root, and makes it the one that counts.
+    fn swing(&mut self, mut tries: [Trie; 2], grace: Grace<'_>) -> Result<(), FibFull> {
         if self.pool.quarantined() > 0 || self.other_is_busy {
             let is_quiet = self.reclaim(grace);
             if self.other_is_busy && !is_quiet {
                 return Err(FibFull);
             }
-        }
-        let mut tries = new_tries();
-        for (prefix, route) in prefixes {
-            tries[index(prefix.family())].set(Key::of(prefix), Some(id(route)));
         }
         let other = 1 - self.active;
         let reserve = self.pool.reserve();

@@ -2,7 +2,7 @@
 
 mod map;
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{cmp::Ordering, fmt, net::IpAddr, str::FromStr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,27 @@ use serde::{Deserialize, Serialize};
 pub use self::map::PrefixMap;
 
 /// An IPv4 or IPv6 prefix without host bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Prefix(IpNet);
+
+/// IPv4 first, then by address, and at one address the shorter first.
+impl Ord for Prefix {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self.0, other.0) {
+            (IpNet::V4(a), IpNet::V4(b)) => {
+                (a.addr().to_bits(), a.prefix_len()).cmp(&(b.addr().to_bits(), b.prefix_len()))
+            }
+            _ => self.sort_key().cmp(&other.sort_key()),
+        }
+    }
+}
+
+impl PartialOrd for Prefix {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
@@ -76,6 +94,14 @@ impl Prefix {
     #[must_use]
     pub fn shortened(self, len: u8) -> Self {
         IpNet::new(self.address(), len.min(self.len())).map_or(self, |net| Self(net.trunc()))
+    }
+
+    /// In the order of prefixes: numbers that are quick to compare.
+    pub fn sort_key(&self) -> (bool, u128, u8) {
+        match self.0 {
+            IpNet::V4(net) => (false, net.addr().to_bits().into(), net.prefix_len()),
+            IpNet::V6(net) => (true, net.addr().to_bits(), net.prefix_len()),
+        }
     }
 
     pub fn address(&self) -> IpAddr {
@@ -190,6 +216,24 @@ mod tests {
         assert_eq!(Prefix::default_of(Family::Inet).to_string(), "0.0.0.0/0");
         assert_eq!(Prefix::default_of(Family::Inet6).to_string(), "::/0");
         assert!(Prefix::default_of(Family::Inet6).is_default());
+    }
+
+    #[test]
+    fn ipv4_comes_first_and_what_covers_before_what_is_covered() {
+        let sorted = [
+            "0.0.0.0/0",
+            "9.0.0.0/8",
+            "198.18.0.0/15",
+            "198.18.0.0/16",
+            "198.18.0.1/32",
+            "::/0",
+            "2001:db8::/32",
+            "2001:db8::/48",
+            "2001:db8:1::/48",
+        ]
+        .map(|text| text.parse::<Prefix>().unwrap());
+        assert!(sorted.is_sorted() && sorted.map(|prefix| prefix.sort_key()).is_sorted());
+        assert_eq!(sorted[2].cmp(&sorted[2]), Ordering::Equal);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub trait Table {
     fn prefixes(&self) -> Vec<Prefix>;
     /// Writes or, for `None`, removes: all of them, or after an error none. No prefix comes twice.
     fn apply(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()>;
+    /// Likewise; where there is room for it, every packet sees all of them or none.
+    fn apply_at_once(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()>;
     /// Marks a prefix, or unmarks it, as one whose addresses are no sources to forward from.
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()>;
     fn set_words(&mut self, route: RouteId, words: &Words) -> io::Result<()>;
@@ -131,9 +133,18 @@ const PREFIXES_BETWEEN_SIGNS: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefixes {
     /// Nothing is changed. For commands, which change nothing but prefixes.
-    AllOrNone,
+    AllOrNone(Instants),
     /// The others are written.
     AsManyAsPossible,
+}
+
+/// When packets see changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instants {
+    /// Each change by itself.
+    OneEach,
+    /// All of them together, if there is room for a second table.
+    One,
 }
 
 /// What we have written. What a prefix leads to is the table's to know.
@@ -232,7 +243,7 @@ impl Installed {
         failures: &mut Failures,
     ) {
         let mut changes = self.changes(rib, dirty, table, prefixes, failures);
-        if prefixes == Prefixes::AllOrNone && failures.first.is_some() {
+        if prefixes != Prefixes::AsManyAsPossible && failures.first.is_some() {
             self.abandon(&changes);
             return;
         }
@@ -240,8 +251,12 @@ impl Installed {
             return;
         }
         let all: Vec<_> = changes.iter().map(|it| (it.prefix, it.wanted)).collect();
-        if let Err(error) = table.apply(&all) {
-            if prefixes == Prefixes::AllOrNone {
+        let applied = match prefixes {
+            Prefixes::AllOrNone(Instants::One) => table.apply_at_once(&all),
+            _ => table.apply(&all),
+        };
+        if let Err(error) = applied {
+            if prefixes != Prefixes::AsManyAsPossible {
                 let error = match all[..] {
                     [(prefix, _)] => TableError::Prefix { prefix, error },
                     _ => TableError::Prefixes { count: all.len(), error },
@@ -291,7 +306,7 @@ impl Installed {
             if done % PREFIXES_BETWEEN_SIGNS == 0 {
                 table.show_life();
             }
-            if how == Prefixes::AllOrNone && failures.first.is_some() {
+            if how != Prefixes::AsManyAsPossible && failures.first.is_some() {
                 break;
             }
             let before = table.route(prefix);

@@ -121,6 +121,11 @@ impl Commands<'_> {
         let file = folder.path().join("routes");
         fs::write(&file, format!("{prefix} {b}\n{all} {b}\n"))?;
         let load = format!("load {} --replace", file.display());
+        // All there is from then on; the pilot's routes stay.
+        let whole = folder.path().join("whole");
+        let pilots: Vec<String> = routes_beyond(PILOT).into_iter().collect();
+        fs::write(&whole, format!("{all} {c}\n{}\n", pilots.join("\n")))?;
+        let flush = format!("load {} --flush", whole.display());
         for _ in 0..ROUNDS {
             self.run(&format!("add {prefix} {b}"), To(1))?;
             self.run(&format!("replace {prefix} {c}"), To(2))?;
@@ -129,6 +134,8 @@ impl Commands<'_> {
             self.run(&format!("del {longer}"), To(1))?;
             self.run(&format!("add {all} {c}"), To(1))?;
             self.run(&format!("del {prefix}"), To(2))?;
+            self.run(&load, To(1))?;
+            self.run(&flush, To(2))?;
             self.run(&load, To(1))?;
             self.run(&format!("replace {all} {c}"), To(1))?;
             self.run(&format!("flush root {prefix}"), To(2))?;

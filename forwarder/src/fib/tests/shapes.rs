@@ -85,6 +85,23 @@ proptest! {
     }
 
     #[test]
+    fn batches_at_one_instant_do_what_they_say(
+        batches in prop::collection::vec(any_batch(), 1..4),
+    ) {
+        let mut fib = LARGE.take().unwrap_or_else(|| fib(1 << 16));
+        let mut oracle = Oracle::default();
+        for batch in batches {
+            fib.apply_at_once(&batch, &mut at_once).unwrap();
+            oracle.apply(&batch);
+            oracle.check(&fib, oracle.edges());
+            let changed = batch.iter().flat_map(|(prefix, _)| oracle::edges_of(*prefix));
+            oracle.check(&fib, changed);
+        }
+        oracle.empty(&mut fib);
+        LARGE.set(Some(fib));
+    }
+
+    #[test]
     fn a_small_memory_refuses_or_does_it_whole(
         batches in prop::collection::vec(any_batch(), 1..40),
     ) {

@@ -135,7 +135,20 @@ fn a_load_is_done_whole_or_not_at_all() {
         assert_eq!(routing.show(&Selector::default()), before.1);
         assert_eq!(routing.counts().routes4, 1);
     }
-    assert_eq!(routing.load(twice, Existing::Replace), Ok(3));
+    assert_eq!(routing.load(twice.clone(), Existing::Replace), Ok(3));
+
+    // All at one instant: what is not in it goes, and one that is there twice is refused.
+    let shown = routing.show(&Selector::default());
+    let refusal = routing.load(twice.clone(), Existing::Flush).unwrap_err();
+    assert_eq!((refusal.index, &*refusal.message), (Some(2), "route 198.19.1.0/24 is there twice"));
+    assert_eq!((routing.show(&Selector::default()), routing.table.swings), (shown.clone(), 0));
+    assert_eq!(routing.load(vec![good(1), good(7)], Existing::Flush), Ok(2));
+    assert_eq!((routing.counts().routes4, routing.table.swings), (2, 1));
+    let entries: Vec<String> =
+        routing.show(&Selector::default()).iter().map(|it| it.route.prefix.to_string()).collect();
+    assert_eq!(entries, ["198.19.1.0/24", "198.19.7.0/24"]);
+    let back = shown.into_iter().map(|entry| entry.route).collect();
+    assert_eq!(routing.load(back, Existing::Flush), Ok(3));
     assert_eq!(routing.counts().routes4, 3);
     assert_eq!(
         routing.flush(&Selector { dev: Some("eth0".to_owned()), ..Selector::default() }),

@@ -34,6 +34,8 @@ pub(super) struct FakeTable {
     /// How many prefixes there is room for; `None`: for all.
     pub(super) room: Option<usize>,
     pub(super) graces: u32,
+    /// Batches that packets see at one instant.
+    pub(super) swings: u32,
     pub(super) writes: Writes,
     pub(super) life: Cell<Life>,
 }
@@ -178,6 +180,11 @@ impl Table for FakeTable {
             self.set(*prefix, *route);
         }
         Ok(())
+    }
+
+    fn apply_at_once(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()> {
+        self.swings += 1;
+        self.apply(changes)
     }
 
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
