@@ -11,6 +11,7 @@
 #![allow(clippy::return_self_not_must_use, reason = "every step of every builder would carry it")]
 
 pub mod agreement;
+pub mod churn;
 pub mod comparison;
 pub mod confined;
 pub mod cpu;
