@@ -78,6 +78,12 @@ pub(crate) fn binaries(workspace: &Workspace, profile: Profile, trace: bool) -> 
     process::run(&mut command)
 }
 
+/// Builds the benchmark.
+pub(crate) fn bench(workspace: &Workspace) -> Result<()> {
+    let mut command = workspace.cargo();
+    command.args(["build", "--release", "--package=forwarder-tests", "--bin=forwarder-bench"]);
+    process::run(&mut command)
+}
 
 fn object(workspace: &Workspace, toolchain: &Toolchain, object: Object) -> Result<()> {
     let program = if object == Object::Bench { "forwarder-bench" } else { "forwarder-ebpf" };
