@@ -70,12 +70,14 @@ pub(crate) fn checks(figures: &Figures) -> Vec<Check> {
     };
     let ns = |duration: std::time::Duration| duration.as_secs_f64() * 1e9;
     add("memory a route", figures.memory.per_route(figures.routes), "B", bytes, true);
-    add("loading, LPM_TRIE over ours", figures.load.ratio(), "x", 15.0, false);
+    if figures.family == Family::Inet {
+        add("loading, LPM_TRIE over ours", figures.load.ratio(), "x", 15.0, false);
+        add("live updates, replacements", figures.live.replaces / 1e3, "k/s", 300.0, false);
+        add("live updates, of all kinds", figures.live.mixed / 1e3, "k/s", 300.0, false);
+    }
     add("one replacement, median", ns(figures.update.replace.median), "ns", update_ns, true);
     add("one deletion, median", ns(figures.update.delete.median), "ns", update_ns, true);
     add("one insertion, median", ns(figures.update.insert.median), "ns", update_ns, true);
-    add("live updates, replacements", figures.live.replaces / 1e3, "k/s", 300.0, false);
-    add("live updates, of all kinds", figures.live.mixed / 1e3, "k/s", 300.0, false);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let wrong = figures.wrong.iter().map(|(_, wrong, _)| *wrong).sum::<usize>() as f64;
     add("answers that are not the oracle's", wrong, "", 0.0, true);

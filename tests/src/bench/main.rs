@@ -68,8 +68,12 @@ struct FibArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tables {
+    /// Out of a seed, the same everywhere
     Synthetic,
+    /// Of the Internet's shape
     Real,
+    /// The real ones with more specific routes added, to the size of the synthetic ones
+    Grown,
     All,
 }
 
@@ -155,22 +159,30 @@ fn writer(args: &FibArgs) -> Result<()> {
 }
 
 fn tables(args: &FibArgs) -> Result<Vec<Table>> {
+    let wants = |tables| args.tables == tables || args.tables == Tables::All;
+    let full = [(Family::Inet, synthetic::FULL4), (Family::Inet6, synthetic::FULL6)];
     let mut tables = Vec::new();
-    if args.tables != Tables::Real {
+    if wants(Tables::Synthetic) {
         let count = |full| if args.brief { full / 50 } else { full };
-        tables.push(synthetic::table(Family::Inet, count(synthetic::FULL4), 1));
-        tables.push(synthetic::table(Family::Inet6, count(synthetic::FULL6), 1));
+        tables.extend(full.map(|(family, full)| synthetic::table(family, count(full), 1)));
     }
-    if args.tables != Tables::Synthetic && !args.brief {
-        match real::tables(&args.cache) {
-            Ok(real) => tables.extend(real),
-            Err(error) if args.tables == Tables::All => {
-                eprintln!(
-                    "\n!!! NO REAL TABLE: {error:#}\n!!! synthetic tables alone are measured\n"
-                );
+    if args.brief || args.tables == Tables::Synthetic {
+        return Ok(tables);
+    }
+    match real::tables(&args.cache) {
+        Ok(real) => {
+            if wants(Tables::Grown) {
+                let grown = real.iter().zip(full);
+                tables.extend(grown.map(|(real, (_, full))| synthetic::grown(real, full, 1)));
             }
-            Err(error) => return Err(error),
+            if wants(Tables::Real) {
+                tables.extend(real);
+            }
         }
+        Err(error) if args.tables == Tables::All => {
+            eprintln!("\n!!! NO REAL TABLE: {error:#}\n!!! synthetic tables alone are measured\n");
+        }
+        Err(error) => return Err(error),
     }
     Ok(tables)
 }

@@ -59,25 +59,27 @@ const REGISTRIES6: [u16; 5] = [0x2400, 0x2600, 0x2800, 0x2a00, 0x2c00];
 /// The table of a seed with this many routes.
 pub fn table(family: Family, count: usize, seed: u64) -> Table {
     let mut draw = Draw { random: Random::new(seed), routes: HashMap::new(), parents: Vec::new() };
-    match family {
+    let lengths = match family {
         Family::Inet => {
             draw.base4(count * 54 / 100);
-            draw.specifics(count - count * 3 / 1000, |draw, parent| {
-                draw.below(parent, SPECIFIC4, 24)
-            });
-            draw.specifics(count, |draw, parent| draw.long(parent, 25, 32));
+            SPECIFIC4
         }
         Family::Inet6 => {
             draw.base6(count / 4);
-            draw.specifics(count - count * 8 / 1000, |draw, parent| {
-                draw.below(parent, SPECIFIC6, 64)
-            });
-            draw.specifics(count, |draw, parent| draw.long(parent, 64, 128));
+            SPECIFIC6
         }
-    }
-    let routes = draw.routes.into_iter().map(|(net, id)| Route { net, id }).collect();
-    let source = format!("synthetic, seed {seed}");
-    Table::new(family, source, routes)
+    };
+    draw.finish(family, count, lengths, format!("synthetic, seed {seed}"))
+}
+
+/// A table with more specific routes added until there are so many, of its own lengths.
+pub fn grown(table: &Table, count: usize, seed: u64) -> Table {
+    let parents: Vec<Net> = table.routes.iter().map(|route| route.net).collect();
+    let routes = table.routes.iter().map(|route| (route.net, route.id)).collect();
+    let draw = Draw { random: Random::new(seed), routes, parents };
+    let lengths: Vec<_> = (0..).zip(table.lengths()).map(|(len, of)| (len, of as u64)).collect();
+    let source = format!("{}, grown, seed {seed}", table.source);
+    draw.finish(table.family, count, &lengths, source)
 }
 
 struct Draw {
@@ -94,11 +96,29 @@ impl Draw {
         }
     }
 
+    /// Adds what is below other prefixes, and in the end what is longer than is announced.
+    fn finish(
+        mut self,
+        family: Family,
+        count: usize,
+        lengths: &[(u8, u64)],
+        source: String,
+    ) -> Table {
+        let (long, min, max) = match family {
+            Family::Inet => (count * 3 / 1000, 25, 32),
+            Family::Inet6 => (count * 8 / 1000, 64, 128),
+        };
+        self.specifics(count - long, |draw, parent| draw.below(parent, lengths));
+        self.specifics(count, |draw, parent| draw.long(parent, min, max));
+        let routes = self.routes.into_iter().map(|(net, id)| Route { net, id }).collect();
+        Table::new(family, source, routes)
+    }
+
     fn next_hop(&mut self) -> RouteId {
         skewed(self.random.number())
     }
 
-    fn length(&mut self, lengths: Lengths) -> u8 {
+    fn length(&mut self, lengths: &[(u8, u64)]) -> u8 {
         let sum = lengths.iter().map(|(_, weight)| weight).sum();
         let mut at = self.random.below(sum);
         for (len, weight) in lengths {
@@ -181,9 +201,9 @@ impl Draw {
         }
     }
 
-    fn below(&mut self, parent: Net, lengths: Lengths, max: u8) -> Option<Net> {
+    fn below(&mut self, parent: Net, lengths: &[(u8, u64)]) -> Option<Net> {
         let len = self.length(lengths);
-        if len <= parent.len || len > max {
+        if len <= parent.len {
             return None;
         }
         // Networks are numbered from zero up, or at will.
