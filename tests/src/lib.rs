@@ -10,6 +10,8 @@
 #![allow(clippy::missing_panics_doc, reason = "in a test that is how things end")]
 #![allow(clippy::return_self_not_must_use, reason = "every step of every builder would carry it")]
 
+pub mod agreement;
+pub mod churn;
 pub mod comparison;
 pub mod confined;
 pub mod cpu;
@@ -24,9 +26,11 @@ pub mod link;
 pub mod netns;
 pub mod offload;
 pub mod process;
+pub mod programs;
 pub mod scrape;
 pub mod skip;
 pub mod stats;
+pub mod tables;
 pub mod testbed;
 pub mod twin;
 pub mod wait;

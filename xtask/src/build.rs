@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use crate::{
     process,
     toolchain::{self, Toolchain},
-    workspace::{Profile, Workspace, shown},
+    workspace::{Object, Profile, Workspace, shown},
 };
 
 /// Build the eBPF object, the forwarder and the lab
@@ -38,6 +38,10 @@ impl Kind {
     pub(crate) fn profile(self) -> Profile {
         if self.debug { Profile::Debug } else { Profile::Release }
     }
+
+    fn object(self) -> Object {
+        if self.trace { Object::Trace } else { Object::Release }
+    }
 }
 
 pub(crate) fn run(workspace: &Workspace, args: Args) -> Result<()> {
@@ -45,21 +49,20 @@ pub(crate) fn run(workspace: &Workspace, args: Args) -> Result<()> {
     for name in ["forwarder", "forwarder-lab"] {
         println!("{}", shown(&workspace.binary(name, args.kind.profile())).display());
     }
-    println!("{}", shown(&workspace.object(args.kind.trace)).display());
+    println!("{}", shown(&workspace.object(args.kind.object())).display());
     Ok(())
 }
 
 /// Builds everything that `run`, `demo` and `lab` start.
 pub(crate) fn all(workspace: &Workspace, kind: Kind) -> Result<()> {
-    objects(workspace, &[kind.trace])?;
+    objects(workspace, &[kind.object()])?;
     binaries(workspace, kind.profile(), kind.trace)
 }
 
-/// Builds the eBPF objects: `true` is the one that logs.
-pub(crate) fn objects(workspace: &Workspace, kinds: &[bool]) -> Result<()> {
+pub(crate) fn objects(workspace: &Workspace, objects: &[Object]) -> Result<()> {
     workspace.refuse_sudo()?;
     let toolchain = toolchain::find(workspace)?;
-    kinds.iter().try_for_each(|&trace| object(workspace, &toolchain, trace))
+    objects.iter().try_for_each(|&which| object(workspace, &toolchain, which))
 }
 
 pub(crate) fn binaries(workspace: &Workspace, profile: Profile, trace: bool) -> Result<()> {
@@ -75,7 +78,15 @@ pub(crate) fn binaries(workspace: &Workspace, profile: Profile, trace: bool) -> 
     process::run(&mut command)
 }
 
-fn object(workspace: &Workspace, toolchain: &Toolchain, trace: bool) -> Result<()> {
+/// Builds the benchmark.
+pub(crate) fn bench(workspace: &Workspace) -> Result<()> {
+    let mut command = workspace.cargo();
+    command.args(["build", "--release", "--package=forwarder-tests", "--bin=forwarder-bench"]);
+    process::run(&mut command)
+}
+
+fn object(workspace: &Workspace, toolchain: &Toolchain, object: Object) -> Result<()> {
+    let program = if object == Object::Bench { "forwarder-bench" } else { "forwarder-ebpf" };
     let target =
         if cfg!(target_endian = "big") { "bpfeb-unknown-none" } else { "bpfel-unknown-none" };
     let folder = workspace.target.join("bpf-build");
@@ -89,6 +100,7 @@ fn object(workspace: &Workspace, toolchain: &Toolchain, trace: bool) -> Result<(
         // Both would call a panic, and the verifier has no way to end one.
         .args(["--config", "profile.release.overflow-checks=false"])
         .args(["--config", "profile.release.debug-assertions=false"])
+        .args(["--bin", program])
         .arg("--target")
         .arg(target)
         .arg("--target-dir")
@@ -97,14 +109,14 @@ fn object(workspace: &Workspace, toolchain: &Toolchain, trace: bool) -> Result<(
     for variable in ["RUSTUP_TOOLCHAIN", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "RUSTFLAGS"] {
         command.env_remove(variable);
     }
-    if trace {
+    if object == Object::Trace {
         command.arg("--features=trace");
     }
     process::run(&mut command).with_context(|| {
         format!("the eBPF object was not built, with {}", toolchain.rustc.display())
     })?;
-    let built = folder.join(target).join("release").join("forwarder-ebpf");
-    replace_if_changed(&built, &workspace.object(trace))
+    let built = folder.join(target).join("release").join(program);
+    replace_if_changed(&built, &workspace.object(object))
 }
 
 /// Encoded as cargo takes them when a path may hold a space.

@@ -1,6 +1,7 @@
 //! What a developer or a first user runs. One file a verb; what several verbs need lies beside
 //! them: [`workspace`] (paths), [`process`] (commands), [`toolchain`] (the compiler for eBPF).
 
+mod bench;
 mod build;
 mod ci;
 mod lab;
@@ -37,6 +38,7 @@ enum Verb {
     Run(run::Args),
     Test(test::Args),
     Soak(soak::Args),
+    Bench(bench::Args),
     Demo(lab::DemoArgs),
     Lab(lab::LabArgs),
     Layers(layers::Args),
@@ -61,6 +63,7 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Run(args) => run::run(&workspace, args),
         Verb::Test(args) => test::run(&workspace, args),
         Verb::Soak(args) => soak::run(&workspace, args),
+        Verb::Bench(args) => bench::run(&workspace, args),
         Verb::Demo(args) => lab::demo(&workspace, args),
         Verb::Lab(args) => lab::lab(&workspace, args),
         Verb::Layers(args) => layers::run(&workspace, args),

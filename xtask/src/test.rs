@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::{
     build, process,
-    workspace::{OBJECT_VARIABLES, Profile, Workspace},
+    workspace::{Object, Profile, Workspace},
 };
 use executables::Executable;
 use report::Tally;
@@ -83,7 +83,7 @@ pub(crate) fn soak(workspace: &Workspace, filters: &[String], limit: Duration) -
 
 /// What the kernel tests start and load.
 fn programs(workspace: &Workspace) -> Result<()> {
-    build::objects(workspace, &[false, true])?;
+    build::objects(workspace, &[Object::Release, Object::Trace, Object::Bench])?;
     build::binaries(workspace, Profile::Release, false)
 }
 
@@ -135,8 +135,8 @@ impl Kernel {
                 workspace.binary("forwarder-lab", Profile::Release).into(),
             ),
         ];
-        for (variable, trace) in OBJECT_VARIABLES {
-            environment.push((variable.into(), workspace.object(trace).into()));
+        for (variable, object) in Object::VARIABLES {
+            environment.push((variable.into(), workspace.object(object).into()));
         }
         if is_ci() {
             environment.push(("FORWARDER_REQUIRE_ALL".into(), "1".into()));

@@ -18,9 +18,24 @@ pub(crate) enum Profile {
     Debug,
 }
 
-/// What names the objects to forwarder/build.rs and to the tests; `true` is the one that logs.
-pub(crate) const OBJECT_VARIABLES: [(&str, bool); 2] =
-    [("FORWARDER_EBPF_OBJECT", false), ("FORWARDER_EBPF_TRACE_OBJECT", true)];
+/// An eBPF object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    Release,
+    /// The same, but it logs.
+    Trace,
+    /// The programs of benchmarks and of some tests.
+    Bench,
+}
+
+impl Object {
+    /// What names the objects to forwarder/build.rs and to the tests.
+    pub(crate) const VARIABLES: [(&str, Self); 3] = [
+        ("FORWARDER_EBPF_OBJECT", Self::Release),
+        ("FORWARDER_EBPF_TRACE_OBJECT", Self::Trace),
+        ("FORWARDER_BENCH_OBJECT", Self::Bench),
+    ];
+}
 
 #[derive(Debug)]
 pub(crate) struct Workspace {
@@ -52,8 +67,8 @@ impl Workspace {
         // forwarder/build.rs knows the usual target directory by itself. Left alone in that case,
         // `cargo build` and `cargo xtask build` do not undo each other's work.
         if self.target != self.root.join("target") {
-            for (variable, trace) in OBJECT_VARIABLES {
-                let object = self.object(trace);
+            for (variable, object) in Object::VARIABLES {
+                let object = self.object(object);
                 if object.exists() {
                     command.env(variable, object);
                 }
@@ -63,11 +78,11 @@ impl Workspace {
     }
 
     /// The eBPF object, where forwarder/build.rs looks for it.
-    pub(crate) fn object(&self, trace: bool) -> PathBuf {
-        self.target.join("bpf").join(if trace {
-            "forwarder-ebpf-trace.o"
-        } else {
-            "forwarder-ebpf.o"
+    pub(crate) fn object(&self, object: Object) -> PathBuf {
+        self.target.join("bpf").join(match object {
+            Object::Release => "forwarder-ebpf.o",
+            Object::Trace => "forwarder-ebpf-trace.o",
+            Object::Bench => "forwarder-bench.o",
         })
     }
 

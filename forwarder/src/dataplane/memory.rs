@@ -19,7 +19,7 @@ pub struct Memory {
 
 impl Memory {
     /// The first `words` words of the map's element. The map lives as long as its mapping.
-    pub(super) fn of(map: &MapData, words: usize) -> io::Result<Self> {
+    pub fn of(map: &MapData, words: usize) -> io::Result<Self> {
         let fd = map.fd().as_fd().as_raw_fd();
         let mapping = MmapOptions::new().len(words * size_of::<u32>()).map_raw(fd)?;
         Ok(Self { mapping, words })
