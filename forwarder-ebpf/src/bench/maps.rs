@@ -6,7 +6,9 @@ use aya_ebpf::{
     maps::{Array, LpmTrie, PerCpuArray},
 };
 use forwarder_common::{
-    abi::{ADJACENCIES_MAX, Adjacency, FIB_UNITS, ROUTE_IDS_FIRST, ROUTE_IDS_MAX, RouteWord},
+    abi::{
+        ADJACENCIES_MAX, Adjacency, FIB_UNITS, Leads, ROUTE_IDS_FIRST, ROUTE_IDS_MAX, RouteWord,
+    },
     fib,
 };
 
@@ -137,7 +139,8 @@ pub(crate) fn adjacency<'a>(
 ) -> Option<&'a Adjacency> {
     // SAFETY: a word of the map, written whole.
     let word = unsafe { word(route)?.read_volatile() };
-    ADJACENCIES.get(word.resolve().ok()?)
+    let Ok(Leads::Adjacency(index)) = word.resolve() else { return None };
+    ADJACENCIES.get(index)
 }
 
 /// Writes what is there into the words of the first 256 routes.
