@@ -3,6 +3,7 @@
 //! What is new is written before anything points to it, and what is old is unlinked before it is
 //! given back, so a packet sees the old way or the new one.
 
+mod group;
 mod hops;
 mod ranges;
 mod sets;
@@ -300,7 +301,7 @@ impl Installed {
                 Some(Target::Local) => Some(ROUTE_LOCAL),
                 Some(Target::Via(paths)) => match self.sets.id(&paths) {
                     Some(route) if before == Some(route) => before,
-                    _ => match self.sets.take(&paths, rib, &mut self.hops, table) {
+                    _ => match self.sets.take(&paths, before, rib, &mut self.hops, table) {
                         Ok(route) => Some(route),
                         Err(error) => {
                             failures.note_prefix(prefix, error);
