@@ -19,7 +19,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::{Grace, LoadError, Options, memory::Memory};
 use crate::{
     fib::Fib,
-    prefix::Prefix,
+    prefix::{Family, Prefix},
     reconcile::{Table, Words},
 };
 
@@ -36,8 +36,6 @@ pub struct Tables {
     grace: Grace,
     /// For how long the lease is renewed.
     lease_for: Duration,
-    /// Forwarding was stopped: only a renewal, not a sign of life, starts it again.
-    ended: bool,
 }
 
 /// Interfaces and CPUs: what frames come from and go to.
@@ -65,7 +63,6 @@ impl Tables {
             grace: Grace::take(ebpf)?,
             lease_for: options.grace,
             cpus_possible: options.cpus_possible.clone(),
-            ended: false,
             locals4: take(ebpf, name::LOCALS4)?,
             routes: take(ebpf, name::ROUTES)?,
             buckets: take(ebpf, name::BUCKETS)?,
@@ -83,21 +80,11 @@ impl Tables {
         Ok(())
     }
 
-    /// Puts off the moment from which, without a daemon, everything is passed up.
+    /// Puts off the moment from which, without a daemon, everything is passed up: in nanoseconds of
+    /// `CLOCK_MONOTONIC`, which the programs read.
     pub fn renew_lease(&mut self) -> io::Result<()> {
-        self.ended = false;
         let until = monotonic().saturating_add(self.lease_for);
-        self.set_lease(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// From now on everything is passed up.
-    pub fn end_lease(&mut self) -> io::Result<()> {
-        self.ended = true;
-        self.set_lease(0)
-    }
-
-    /// In nanoseconds of `CLOCK_MONOTONIC`, which the programs read.
-    fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
+        let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         self.lease.set(0, until_ns, 0).map_err(into_io)
     }
 }
@@ -137,15 +124,17 @@ impl Table for Tables {
         self.adjacencies.set(index, adjacency, 0).map_err(into_io)
     }
 
+    fn set_punt_all(&mut self, family: Family, is_on: bool) {
+        self.fib.set_punt_all(family, is_on);
+    }
+
     fn grace(&mut self) -> bool {
         self.grace.wait()
     }
 
     /// A failure shows at the next tick.
     fn show_life(&mut self) {
-        if !self.ended {
-            let _ = self.renew_lease();
-        }
+        let _ = self.renew_lease();
     }
 }
 

@@ -25,7 +25,7 @@ use forwarder_common::{
 use self::{hops::Hops, sets::Sets};
 use crate::{
     paths::{Hop, Paths},
-    prefix::Prefix,
+    prefix::{Family, Prefix},
     rib::{Dirty, Rib, Target, Way},
 };
 
@@ -42,6 +42,9 @@ pub trait Table {
     fn set_words(&mut self, route: RouteId, words: &Words) -> io::Result<()>;
     fn set_bucket(&mut self, index: u32, adjacency: u32) -> io::Result<()>;
     fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()>;
+    /// Passes everything of a family up, or looks at its routes again. Cannot fail: there is
+    /// nothing left to do if it did.
+    fn set_punt_all(&mut self, family: Family, is_on: bool);
     /// Returns when every packet that was on its way has left; `false` where it cannot know.
     fn grace(&mut self) -> bool;
     /// Called now and then in a large change.

@@ -13,7 +13,7 @@ use forwarder_common::{
 };
 
 use crate::{
-    prefix::Prefix,
+    prefix::{Family, Prefix},
     reconcile::{Table, Words},
 };
 
@@ -29,10 +29,14 @@ pub(super) struct FakeTable {
     pub(super) adjacencies: BTreeMap<u32, Adjacency>,
     /// Writes that succeed before one fails; `None`: none fails.
     pub(super) fails_after: Option<u32>,
-    /// Prefixes that there is no room for.
+    /// Prefixes that cannot be written, nor removed.
     pub(super) refused: BTreeSet<Prefix>,
     /// How many prefixes there is room for; `None`: for all.
     pub(super) room: Option<usize>,
+    /// How many IPv4 prefixes can be marked as local.
+    pub(super) room_for_locals: Option<usize>,
+    /// Families whose packets all go up.
+    pub(super) punted: BTreeSet<Family>,
     pub(super) graces: u32,
     pub(super) writes: Writes,
     pub(super) life: Cell<Life>,
@@ -164,8 +168,7 @@ impl Table for FakeTable {
         self.write()?;
         let each: BTreeSet<Prefix> = changes.iter().map(|(prefix, _)| *prefix).collect();
         assert_eq!(each.len(), changes.len(), "a prefix comes twice");
-        let news = changes.iter().filter(|(_, route)| route.is_some());
-        if news.into_iter().any(|(prefix, _)| self.refused.contains(prefix)) {
+        if changes.iter().any(|(prefix, _)| self.refused.contains(prefix)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let is_new = |change: &&(Prefix, _)| !self.fib.contains_key(&change.0);
@@ -182,6 +185,10 @@ impl Table for FakeTable {
 
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
         self.write()?;
+        let is_full = |room| self.locals.iter().filter(|it| it.is_ipv4()).count() >= room;
+        if is_local && prefix.is_ipv4() && self.room_for_locals.is_some_and(is_full) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         if is_local {
             self.locals.insert(prefix)
         } else {
@@ -219,6 +226,14 @@ impl Table for FakeTable {
         assert!(is_new || !self.in_use().contains(&index), "an adjacency in use was changed");
         self.adjacencies.insert(index, adjacency);
         Ok(())
+    }
+
+    fn set_punt_all(&mut self, family: Family, is_on: bool) {
+        if is_on {
+            self.punted.insert(family);
+        } else {
+            self.punted.remove(&family);
+        }
     }
 
     fn grace(&mut self) -> bool {
