@@ -16,9 +16,9 @@ use forwarder_common::{
 };
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Grace, LoadError, Options, memory::Memory};
+use super::{Grace, LoadError, Options, memory::Memory, object::FIB_BYTES_MAX};
 use crate::{
-    fib::Fib,
+    fib::{Fib, FibFull, Usage},
     prefix::{Family, Prefix},
     reconcile::{Table, Words},
 };
@@ -100,7 +100,8 @@ impl Table for Tables {
 
     fn apply(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()> {
         let Self { fib, grace, .. } = self;
-        fib.apply(changes, &mut || grace.wait()).map_err(io::Error::other)
+        let applied = fib.apply(changes, &mut || grace.wait());
+        applied.map_err(|full| io::Error::other(full_message(full, fib.usage())))
     }
 
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
@@ -203,6 +204,17 @@ pub fn fib_memory(ebpf: &mut Ebpf, units: u32) -> Result<Memory, LoadError> {
     Ok(Memory::of(&map, fib::words(units) as usize)?)
 }
 
+fn full_message(full: FibFull, Usage { used, size }: Usage) -> String {
+    // It is a power of two, but for a node or two.
+    let remedy = if size > FIB_BYTES_MAX / 2 {
+        "it cannot have more, and shorter prefixes take less"
+    } else {
+        "start the daemon with a larger '--routes4-max' or '--routes6-max', which give it more"
+    };
+    let [used, size] = [used, size].map(|bytes| bytes.div_ceil(1024));
+    format!("{full} ({used} of {size} KB are in use, and this takes more): {remedy}")
+}
+
 fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::MAX, Into::into)
 }
@@ -219,5 +231,25 @@ fn xdp_into_io(error: XdpMapError) -> io::Error {
     match error {
         XdpMapError::MapError(error) => into_io(error),
         error @ XdpMapError::ChainedProgramNotSupported => io::Error::other(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_fib_is_told_with_what_helps() {
+        let message = |used, size| full_message(FibFull, Usage { used, size });
+        assert_eq!(
+            message(1000, (4 << 20) - 48),
+            "the memory of the FIB is full (1 of 4096 KB are in use, and this takes more): start \
+             the daemon with a larger '--routes4-max' or '--routes6-max', which give it more"
+        );
+        assert_eq!(
+            message(200 << 20, (256 << 20) - 48),
+            "the memory of the FIB is full (204800 of 262144 KB are in use, and this takes more): \
+             it cannot have more, and shorter prefixes take less"
+        );
     }
 }
