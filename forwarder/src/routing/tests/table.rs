@@ -8,7 +8,7 @@ use std::{
 };
 
 use forwarder_common::{
-    abi::{Adjacency, Leads, RouteId, RouteWord},
+    abi::{Adjacency, BucketRange, Leads, RouteId, RouteWord},
     verdict::Reason,
 };
 
@@ -90,6 +90,34 @@ impl FakeTable {
         Some((0..1024).map(|bits| self.follow(word, bits << 16)).collect())
     }
 
+    /// Where flows may go, each way once; `None` where there is no route.
+    pub(super) fn ways(&self, cpu: u32, address: IpAddr) -> Option<BTreeSet<Result<u32, Reason>>> {
+        let word = self.word(self.longest(address)?, cpu);
+        let indexes = match word.resolve() {
+            Ok(Leads::Adjacency(index)) => [index].into(),
+            Ok(Leads::Group(buckets)) => self.in_buckets(buckets),
+            Err(reason) => return Some([Err(reason)].into()),
+        };
+        let way = |index| if index == 0 { Err(Reason::Punt) } else { Ok(index) };
+        Some(indexes.into_iter().map(way).collect())
+    }
+
+    /// The adjacencies that lie there.
+    fn in_buckets(&self, buckets: BucketRange) -> BTreeSet<u32> {
+        let first = buckets.pick(0);
+        // Behind the last the first comes again.
+        let picks = (1..1024).map(|bits| buckets.pick(bits << 16)).take_while(|at| *at != first);
+        let mut reached = BTreeSet::new();
+        let mut last = None;
+        for at in std::iter::once(first).chain(picks) {
+            let index = self.buckets[&at];
+            if last.replace(index) != Some(index) {
+                reached.insert(index);
+            }
+        }
+        reached
+    }
+
     fn longest(&self, address: IpAddr) -> Option<RouteId> {
         let matching = self.fib.iter().filter(|(prefix, _)| prefix.contains(address));
         matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, route)| *route)
@@ -114,9 +142,7 @@ impl FakeTable {
         for word in words.on.values().chain([&words.all]) {
             match word.resolve() {
                 Ok(Leads::Adjacency(index)) => drop(reached.insert(index)),
-                Ok(Leads::Group(buckets)) => {
-                    reached.extend((0..1024).map(|bits| self.buckets[&buckets.pick(bits << 16)]));
-                }
+                Ok(Leads::Group(buckets)) => reached.extend(self.in_buckets(buckets)),
                 Err(_) => {}
             }
         }
