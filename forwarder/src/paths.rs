@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, HashSet},
     net::IpAddr,
-    slice::from_ref,
     sync::Arc,
 };
 
@@ -86,7 +85,19 @@ impl Paths {
 
     /// The next hops of every CPU, some perhaps several times.
     pub fn lists(&self) -> impl Iterator<Item = &[Member]> {
-        from_ref(&self.members).iter().chain(self.cpus.values()).map(Vec::as_slice)
+        self.keyed().map(|(_, members)| members)
+    }
+
+    /// Likewise, and for whom: a CPU, or all others.
+    pub fn keyed(&self) -> impl Iterator<Item = (Option<u32>, &[Member])> {
+        let own = self.cpus.iter().map(|(cpu, members)| (Some(*cpu), &members[..]));
+        std::iter::once((None, &self.members[..])).chain(own)
+    }
+
+    /// Where packets go on one CPU, or on those without next hops of their own.
+    pub fn of(&self, cpu: Option<u32>) -> &[Member] {
+        let own = cpu.and_then(|cpu| self.cpus.get(&cpu));
+        own.unwrap_or(&self.members)
     }
 
     /// Of one CPU, or of those without next hops of their own.

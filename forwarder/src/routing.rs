@@ -18,9 +18,9 @@ use crate::{
     netlink::event::Event,
     next_hop,
     paths::{Member, Paths},
-    prefix::Prefix,
+    prefix::{Family, Prefix},
     reconcile::{Installed, Instants, Prefixes, Table, TableError},
-    rib::{Abilities, Dirty, Rib, Target},
+    rib::{Abilities, Dirty, Rib},
     route::{Existing, NextHop, PrefixMatch, Route, RouteEntry, Selector, WEIGHT_MAX},
 };
 
@@ -100,11 +100,12 @@ impl<T: Table> Routing<T> {
         self.follow(dirty)
     }
 
-    /// Whether packets to this host might be forwarded, since one of its addresses could not be
-    /// written.
-    pub fn is_blind(&self) -> bool {
-        let mut unfinished = self.unfinished.prefixes.iter();
-        unfinished.any(|prefix| self.rib.target(*prefix) == Some(Target::Local))
+    /// Whether all packets of a family go up, since some that are for this host might be forwarded
+    /// otherwise: one of its addresses could not be written.
+    pub fn is_blind(&self, family: Family) -> bool {
+        // What lies below an address of this host, and could not be taken away, leads elsewhere.
+        let is_lost = |prefix: &Prefix| prefix.family() == family && self.rib.is_hidden(*prefix);
+        self.unfinished.prefixes.iter().any(is_lost)
     }
 
     /// Does what is dirty, and what could not be done before.
@@ -112,10 +113,15 @@ impl<T: Table> Routing<T> {
         dirty.merge(std::mem::take(&mut self.unfinished));
         let Self { installed, rib, table, .. } = self;
         let done = installed.reconcile(rib, &dirty, table, Prefixes::AsManyAsPossible);
-        done.map_err(|unfinished| {
+        let done = done.map_err(|unfinished| {
             self.unfinished = unfinished.dirty;
             unfinished.error
-        })
+        });
+        for family in Family::ALL {
+            let is_blind = self.is_blind(family);
+            self.table.set_punt_all(family, is_blind);
+        }
+        done
     }
 
     pub fn add(&mut self, route: Route, existing: Existing) -> Result<RouteEntry, Refusal> {

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use aya::{
-    maps::{Array, Map, MapData, MapInfo, PerCpuArray, loaded_maps},
+    maps::{Map, MapData, MapInfo, PerCpuArray, loaded_maps},
     programs::{loaded_links, loaded_programs},
 };
 use forwarder_common::abi::{InterfaceCounters, name};
@@ -135,12 +135,6 @@ impl Footprint {
         let counters: PerCpuArray<_, InterfaceCounters> = map.try_into()?;
         let copies = counters.get(&interface, 0)?;
         Ok(copies.iter().map(|InterfaceCounters(slots)| slots[slot as usize].packets).sum())
-    }
-
-    /// Until when its programs forward, in nanoseconds; 0 where they have been stopped.
-    pub fn lease_ns(&self) -> Result<u64> {
-        let lease: Array<_, u64> = Map::Array(self.map(name::LEASE)?).try_into()?;
-        Ok(lease.get(&0, 0)?)
     }
 
     fn map(&self, name: &str) -> Result<MapData> {

@@ -158,6 +158,43 @@ fn next_hops_that_cannot_be_reached_are_refused_by_name() {
 }
 
 #[test]
+fn memory_that_is_full_is_named_with_its_options() {
+    require!(skip::forwarder());
+    // By number there is room for all, but each of these is a way of its own through the table.
+    let scene = Scene::new("--routes4-max 1000 --routes6-max 20000");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("routes");
+    let load = format!("route load {}", file.display());
+    let write = |numbers: std::ops::Range<u16>| {
+        let mut lines = String::new();
+        for number in numbers {
+            let [high, low] = number.to_be_bytes();
+            writeln!(lines, "fd{high:02x}:{low:02x}00::1 via 2001:db8:2::2 dev eth1").unwrap();
+        }
+        fs::write(&file, lines).unwrap();
+    };
+    let remedy = "and this takes more): start the daemon with a larger '--routes4-max' or \
+                  '--routes6-max', which give it more: nothing was changed";
+    write(0..10_000);
+    scene.refuses(&load, 1, "cannot install 10000 prefixes: the memory of the FIB is full (");
+    scene.refuses(&load, 1, remedy);
+
+    let fits = |batch: &u16| {
+        write(batch * 1000..(batch + 1) * 1000);
+        scene.daemon.forwarder().call(&load).unwrap().status.success()
+    };
+    let fitted = (0..10).take_while(fits).count();
+    assert!((4..8).contains(&fitted), "{fitted} thousand");
+    scene.refuses(&load, 1, "KB are in use, ");
+    scene.refuses(&load, 1, remedy);
+    // What is taken away makes room.
+    scene.daemon.ok("route flush root fd00::/16").unwrap();
+    write(0..100);
+    scene.daemon.ok(&load).unwrap();
+    scene.crossing.check(20).unwrap();
+}
+
+#[test]
 fn a_full_table_is_named_with_its_option() {
     require!(skip::forwarder());
     let scene = Scene::new("--routes4-max 10");

@@ -50,7 +50,7 @@ impl Dataplane {
             devices.set_workers(cpus, options.queue_size, worker)?;
             tables.set_steering(cpus)?;
         }
-        let counters = Counters::take(&mut ebpf)?;
+        let counters = Counters::take(&mut ebpf, options)?;
         #[cfg(feature = "trace")]
         trace::follow(&mut ebpf);
         let this = Self { links: Links::default(), devices, counters, ebpf };

@@ -24,7 +24,7 @@ const FIB_BYTES6: u64 = 56;
 /// For tables that are small, but scattered: a lone host takes 60 bytes in IPv4, 650 in IPv6.
 const FIB_BYTES_MIN: u64 = 4 << 20;
 /// What one element of a map may have, and the verifier believes (BPF_MAX_VAR_OFF).
-const FIB_BYTES_MAX: u64 = 1 << 28;
+pub(super) const FIB_BYTES_MAX: u64 = 1 << 28;
 
 /// What is decided at load, for as long as the programs live.
 #[derive(Clone, Debug)]

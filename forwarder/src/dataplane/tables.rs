@@ -16,10 +16,10 @@ use forwarder_common::{
 };
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Grace, LoadError, Options, memory::Memory};
+use super::{Grace, LoadError, Options, memory::Memory, object::FIB_BYTES_MAX};
 use crate::{
-    fib::Fib,
-    prefix::Prefix,
+    fib::{Fib, FibFull, Usage},
+    prefix::{Family, Prefix},
     reconcile::{Table, Words},
 };
 
@@ -36,8 +36,6 @@ pub struct Tables {
     grace: Grace,
     /// For how long the lease is renewed.
     lease_for: Duration,
-    /// Forwarding was stopped: only a renewal, not a sign of life, starts it again.
-    ended: bool,
 }
 
 /// Interfaces and CPUs: what frames come from and go to.
@@ -65,7 +63,6 @@ impl Tables {
             grace: Grace::take(ebpf)?,
             lease_for: options.grace,
             cpus_possible: options.cpus_possible.clone(),
-            ended: false,
             locals4: take(ebpf, name::LOCALS4)?,
             routes: take(ebpf, name::ROUTES)?,
             buckets: take(ebpf, name::BUCKETS)?,
@@ -83,21 +80,11 @@ impl Tables {
         Ok(())
     }
 
-    /// Puts off the moment from which, without a daemon, everything is passed up.
+    /// Puts off the moment from which, without a daemon, everything is passed up: in nanoseconds of
+    /// `CLOCK_MONOTONIC`, which the programs read.
     pub fn renew_lease(&mut self) -> io::Result<()> {
-        self.ended = false;
         let until = monotonic().saturating_add(self.lease_for);
-        self.set_lease(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// From now on everything is passed up.
-    pub fn end_lease(&mut self) -> io::Result<()> {
-        self.ended = true;
-        self.set_lease(0)
-    }
-
-    /// In nanoseconds of `CLOCK_MONOTONIC`, which the programs read.
-    fn set_lease(&mut self, until_ns: u64) -> io::Result<()> {
+        let until_ns = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         self.lease.set(0, until_ns, 0).map_err(into_io)
     }
 }
@@ -113,7 +100,8 @@ impl Table for Tables {
 
     fn apply(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()> {
         let Self { fib, grace, .. } = self;
-        fib.apply(changes, &mut || grace.wait()).map_err(io::Error::other)
+        let applied = fib.apply(changes, &mut || grace.wait());
+        applied.map_err(|full| io::Error::other(full_message(full, fib.usage())))
     }
 
     fn apply_at_once(&mut self, changes: &[(Prefix, Option<RouteId>)]) -> io::Result<()> {
@@ -146,15 +134,17 @@ impl Table for Tables {
         self.adjacencies.set(index, adjacency, 0).map_err(into_io)
     }
 
+    fn set_punt_all(&mut self, family: Family, is_on: bool) {
+        self.fib.set_punt_all(family, is_on);
+    }
+
     fn grace(&mut self) -> bool {
         self.grace.wait()
     }
 
     /// A failure shows at the next tick.
     fn show_life(&mut self) {
-        if !self.ended {
-            let _ = self.renew_lease();
-        }
+        let _ = self.renew_lease();
     }
 }
 
@@ -223,6 +213,17 @@ pub fn fib_memory(ebpf: &mut Ebpf, units: u32) -> Result<Memory, LoadError> {
     Ok(Memory::of(&map, fib::words(units) as usize)?)
 }
 
+fn full_message(full: FibFull, Usage { used, size }: Usage) -> String {
+    // It is a power of two, but for a node or two.
+    let remedy = if size > FIB_BYTES_MAX / 2 {
+        "it cannot have more, and shorter prefixes take less"
+    } else {
+        "start the daemon with a larger '--routes4-max' or '--routes6-max', which give it more"
+    };
+    let [used, size] = [used, size].map(|bytes| bytes.div_ceil(1024));
+    format!("{full} ({used} of {size} KB are in use, and this takes more): {remedy}")
+}
+
 fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::MAX, Into::into)
 }
@@ -239,5 +240,25 @@ fn xdp_into_io(error: XdpMapError) -> io::Error {
     match error {
         XdpMapError::MapError(error) => into_io(error),
         error @ XdpMapError::ChainedProgramNotSupported => io::Error::other(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_fib_is_told_with_what_helps() {
+        let message = |used, size| full_message(FibFull, Usage { used, size });
+        assert_eq!(
+            message(1000, (4 << 20) - 48),
+            "the memory of the FIB is full (1 of 4096 KB are in use, and this takes more): start \
+             the daemon with a larger '--routes4-max' or '--routes6-max', which give it more"
+        );
+        assert_eq!(
+            message(200 << 20, (256 << 20) - 48),
+            "the memory of the FIB is full (204800 of 262144 KB are in use, and this takes more): \
+             it cannot have more, and shorter prefixes take less"
+        );
     }
 }

@@ -22,6 +22,7 @@ use crate::{
         event::{Event, Link},
     },
     paths::Paths,
+    prefix::Family,
     preflight::forwarding::forwarding_notes,
     rib::{Abilities, IPV6_MTU_MIN},
     routing::{Routing, mac_text},
@@ -118,13 +119,9 @@ impl Engine {
         }
     }
 
-    /// Puts off the moment from which, without a daemon, everything is passed up; or brings it
-    /// about, where packets to this host might be forwarded.
+    /// Puts off the moment from which, without a daemon, everything is passed up.
     pub fn renew_lease(&mut self) {
-        let blind = self.routing.is_blind();
-        let table = self.routing.table_mut();
-        let written = if blind { table.end_lease() } else { table.renew_lease() };
-        if let Err(error) = written {
+        if let Err(error) = self.routing.table_mut().renew_lease() {
             tracing::error!(%error, "cannot renew the lease: forwarding will stop when it ends");
         }
     }
@@ -169,9 +166,6 @@ impl Engine {
         let before: Vec<u32> = self.present().collect();
         if let Err(error) = self.routing.apply(events) {
             tracing::error!(%error, "cannot follow the kernel in everything");
-        }
-        if self.routing.is_blind() {
-            self.renew_lease();
         }
         if links_changed {
             for gone in before.into_iter().filter(|it| !self.routing.rib().links().contains_key(it))
@@ -261,13 +255,13 @@ impl Engine {
             self.ports.iter().map(|(ifindex, port)| self.port(*ifindex, port).name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut notes = self.facts.notes.clone();
-        if self.routing.is_blind() {
-            notes.push(
-                "nothing is forwarded in XDP: an address of this host could not be written to the \
-                 maps (too many?), and its packets might be forwarded"
-                    .to_owned(),
-            );
-        }
+        let blind = Family::ALL.into_iter().filter(|family| self.routing.is_blind(*family));
+        notes.extend(blind.map(|family| {
+            format!(
+                "no {family} is forwarded in XDP: an address of this host could not be written to \
+                 the maps (too many?), and its packets might be forwarded"
+            )
+        }));
         notes.extend(forwarding_notes(Path::new("/proc"), &names));
         notes
     }

@@ -271,7 +271,7 @@ pub const fn bytes(units: u32) -> usize {
 }
 
 fn new_tries() -> [Trie; 2] {
-    [Family::Inet, Family::Inet6].map(|family| Trie::new(Root(family)))
+    Family::ALL.map(|family| Trie::new(Root(family)))
 }
 
 fn index(family: Family) -> usize {

@@ -43,13 +43,15 @@ pub enum PrefixError {
 }
 
 /// An address family, named as iproute2 names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
     Inet,
     Inet6,
 }
 
 impl Family {
+    pub const ALL: [Self; 2] = [Self::Inet, Self::Inet6];
+
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::Inet } else { Self::Inet6 }
     }

@@ -3,6 +3,7 @@
 //! What is new is written before anything points to it, and what is old is unlinked before it is
 //! given back, so a packet sees the old way or the new one.
 
+mod group;
 mod hops;
 mod ranges;
 mod sets;
@@ -24,7 +25,7 @@ use forwarder_common::{
 use self::{hops::Hops, sets::Sets};
 use crate::{
     paths::{Hop, Paths},
-    prefix::Prefix,
+    prefix::{Family, Prefix},
     rib::{Dirty, Rib, Target, Way},
 };
 
@@ -43,6 +44,9 @@ pub trait Table {
     fn set_words(&mut self, route: RouteId, words: &Words) -> io::Result<()>;
     fn set_bucket(&mut self, index: u32, adjacency: u32) -> io::Result<()>;
     fn set_adjacency(&mut self, index: u32, adjacency: Adjacency) -> io::Result<()>;
+    /// Passes everything of a family up, or looks at its routes again. Cannot fail: there is
+    /// nothing left to do if it did.
+    fn set_punt_all(&mut self, family: Family, is_on: bool);
     /// Returns when every packet that was on its way has left; `false` where it cannot know.
     fn grace(&mut self) -> bool;
     /// Called now and then in a large change.
@@ -315,7 +319,7 @@ impl Installed {
                 Some(Target::Local) => Some(ROUTE_LOCAL),
                 Some(Target::Via(paths)) => match self.sets.id(&paths) {
                     Some(route) if before == Some(route) => before,
-                    _ => match self.sets.take(&paths, rib, &mut self.hops, table) {
+                    _ => match self.sets.take(&paths, before, rib, &mut self.hops, table) {
                         Ok(route) => Some(route),
                         Err(error) => {
                             failures.note_prefix(prefix, error);

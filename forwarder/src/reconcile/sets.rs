@@ -6,15 +6,16 @@ use std::{
 };
 
 use forwarder_common::{
-    abi::{ADJACENCY_NONE, BUCKETS_MAX, BucketRange, ROUTE_IDS_FIRST, RouteId, RouteWord},
+    abi::{BUCKETS_MAX, BucketRange, ROUTE_IDS_FIRST, RouteId, RouteWord},
     verdict::Reason,
 };
 
 use super::{
     Table, TableError, Words,
+    group::{Group, Seed},
     hops::Hops,
     ranges::Ranges,
-    spread::{self, Share},
+    spread,
 };
 use crate::{
     ids::Ids,
@@ -41,18 +42,6 @@ struct InstalledSet {
     words: Option<Words>,
     /// By the next hops that they consist of: CPUs that have the same share a group.
     groups: BTreeMap<Vec<Member>, Group>,
-}
-
-/// Several next hops, and the buckets that flows choose them by.
-#[derive(Debug)]
-struct Group {
-    start: u32,
-    /// The member that each bucket belongs to.
-    homes: Vec<u16>,
-    /// The member that each has.
-    owners: Vec<u16>,
-    /// The adjacency that lies in each.
-    written: Vec<u32>,
 }
 
 impl Sets {
@@ -83,9 +72,11 @@ impl Sets {
     }
 
     /// One prefix more leads there. Words and all that they lead to are written before this returns.
+    /// A set that is new keeps flows where they are in the one that the prefix has led to `before`.
     pub(super) fn take(
         &mut self,
         paths: &Arc<Paths>,
+        before: Option<RouteId>,
         rib: &Rib,
         hops: &mut Hops,
         table: &mut impl Table,
@@ -109,7 +100,7 @@ impl Sets {
         let written = paths
             .hops()
             .try_for_each(|hop| hops.take(hop, route, rib.way(hop), table))
-            .and_then(|()| self.make_groups(route, &paths, table))
+            .and_then(|()| self.make_groups(route, before, &paths, table))
             .and_then(|()| self.update(route, hops, table));
         match written {
             Ok(()) => Ok(route),
@@ -142,20 +133,50 @@ impl Sets {
     fn make_groups(
         &mut self,
         route: RouteId,
+        before: Option<RouteId>,
         paths: &Paths,
         table: &mut impl Table,
     ) -> Result<(), TableError> {
-        let Some(set) = self.installed.get_mut(&route) else { return Ok(()) };
-        for members in paths.lists().filter(|members| members.len() > 1) {
-            if set.groups.contains_key(members) {
+        for (cpu, members) in paths.keyed().filter(|(_, members)| members.len() > 1) {
+            if self.installed.get(&route).is_some_and(|set| set.groups.contains_key(members)) {
                 continue;
             }
-            let weights: Vec<u16> = members.iter().map(|member| member.weight).collect();
-            let size = spread::size(&weights);
-            let start = self.buckets.take(size, || table.grace()).ok_or(TableError::Buckets)?;
-            set.groups.insert(members.to_vec(), Group::new(start, &weights, size));
+            let seed = self.seed(before, cpu, members);
+            let group = self.make_group(members, &seed, table).ok_or(TableError::Buckets)?;
+            if let Some(set) = self.installed.get_mut(&route) {
+                set.groups.insert(members.to_vec(), group);
+            }
         }
         Ok(())
+    }
+
+    /// With as many buckets as before if it had more than it needs, so that none of them has to
+    /// stand for several; but not where there are no more.
+    fn make_group(
+        &mut self,
+        members: &[Member],
+        seed: &Seed,
+        table: &mut impl Table,
+    ) -> Option<Group> {
+        let weights: Vec<u16> = members.iter().map(|member| member.weight).collect();
+        let needed = spread::size(&weights);
+        let size = needed.max(seed.size());
+        let larger = (size > needed).then(|| self.buckets.take(size, || table.grace())).flatten();
+        if let Some(start) = larger {
+            return Some(Group::new(start, &weights, size, seed));
+        }
+        let start = self.buckets.take(needed, || table.grace())?;
+        Some(Group::new(start, &weights, needed, seed))
+    }
+
+    /// Where the flows are that a new group is to take over.
+    fn seed(&self, before: Option<RouteId>, cpu: Option<u32>, members: &[Member]) -> Seed {
+        let seed = || {
+            let set = self.installed.get(&before?)?;
+            let same = set.groups.get_key_value(members);
+            same.or_else(|| set.groups.get_key_value(set.paths.of(cpu)))
+        };
+        seed().map_or_else(Seed::default, |(former, group)| Seed::of(group, former, members))
     }
 
     /// Makes buckets and words lead where the hops lead now. What is written is recorded, so after
@@ -212,60 +233,4 @@ fn word(members: &[Member], groups: &BTreeMap<Vec<Member>, Group>, hops: &Hops) 
             _ => RouteWord::unusable(hops.adjacency(first.hop).err().unwrap_or(Reason::Punt)),
         },
     }
-}
-
-impl Group {
-    fn new(start: u32, weights: &[u16], size: u32) -> Self {
-        let homes = spread::homes(weights, size);
-        let written = vec![UNWRITTEN; homes.len()];
-        Self { start, owners: homes.clone(), homes, written }
-    }
-
-    fn size(&self) -> u32 {
-        u32::try_from(self.homes.len()).unwrap_or(0)
-    }
-
-    /// At least one of the members can be used.
-    fn update(
-        &mut self,
-        members: &[Member],
-        hops: &Hops,
-        table: &mut impl Table,
-    ) -> Result<(), TableError> {
-        let adjacencies: Vec<Option<u32>> =
-            members.iter().map(|member| hops.adjacency(member.hop).ok()).collect();
-        let share = |(member, way): (&Member, &Option<u32>)| Share {
-            weight: member.weight,
-            usable: way.is_some(),
-        };
-        let shares: Vec<Share> = members.iter().zip(&adjacencies).map(share).collect();
-        self.owners = spread::spread(&self.homes, &shares, &self.owners);
-        let adjacency = |owner: &u16| adjacencies.get(usize::from(*owner)).copied().flatten();
-        let wanted = self.owners.iter().map(adjacency).map(|way| way.unwrap_or(ADJACENCY_NONE));
-        write(self.start, &mut self.written, wanted, table)
-    }
-
-    /// Leads nowhere, so that its adjacencies can be used for others.
-    fn clear(&mut self, table: &mut impl Table) -> Result<(), TableError> {
-        write(self.start, &mut self.written, std::iter::repeat(ADJACENCY_NONE), table)
-    }
-}
-
-/// In no bucket: what lies there is unknown before the first write.
-const UNWRITTEN: u32 = u32::MAX;
-
-/// Each bucket is one aligned store, and is recorded as soon as it is done.
-fn write(
-    start: u32,
-    written: &mut [u32],
-    wanted: impl Iterator<Item = u32>,
-    table: &mut impl Table,
-) -> Result<(), TableError> {
-    for ((index, written), wanted) in (start..).zip(written).zip(wanted) {
-        if *written != wanted {
-            table.set_bucket(index, wanted)?;
-            *written = wanted;
-        }
-    }
-    Ok(())
 }

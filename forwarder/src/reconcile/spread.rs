@@ -2,7 +2,8 @@
 //!
 //! Each bucket has a home: the member that it belongs to when all can be used. Where its home cannot
 //! be used it goes to another, and when the home comes back it returns. So flows of a member that
-//! works stay with it, whatever becomes of the others.
+//! works stay with it, whatever becomes of the others. A group that follows another, with members
+//! more or fewer, begins with the homes of that.
 
 use forwarder_common::abi::GROUP_BUCKETS_MAX;
 
@@ -24,19 +25,46 @@ pub(super) fn size(weights: &[u16]) -> u32 {
 }
 
 /// The home of each bucket, as the index of a member. Each gets its share by weight, rounded down
-/// or up.
-pub(super) fn homes(weights: &[u16], size: u32) -> Vec<u16> {
+/// or up. A bucket stays with who had it `before`, as far as shares allow; empty: nobody had any.
+pub(super) fn homes(weights: &[u16], size: u32, before: &[Option<u16>]) -> Vec<u16> {
+    let mut had = vec![0; weights.len()];
+    for member in before.iter().flatten() {
+        had[usize::from(*member)] += 1;
+    }
+    let mut left = counts(weights, size, &had);
+    let mut give = |member: u16| {
+        let left = &mut left[usize::from(member)];
+        *left = left.checked_sub(1)?;
+        Some(member)
+    };
+    let before = before.iter().copied().chain(std::iter::repeat(None));
+    let kept: Vec<Option<u16>> =
+        before.take(size as usize).map(|member| member.and_then(&mut give)).collect();
+    let mut others = (0..).zip(left).flat_map(|(member, left)| (0..left).map(move |_| member));
+    kept.into_iter().filter_map(|kept| kept.or_else(|| others.next())).collect()
+}
+
+/// How many buckets each member gets, that has had so many.
+fn counts(weights: &[u16], size: u32, had: &[u64]) -> Vec<u64> {
     let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum::<u64>().max(1);
     let share = |weight: u16| u64::from(weight) * u64::from(size);
     let mut counts: Vec<u64> = weights.iter().map(|weight| share(*weight) / sum).collect();
-    let mut by_rest: Vec<usize> = (0..weights.len()).collect();
-    by_rest.sort_by_key(|member| std::cmp::Reverse(share(weights[*member]) % sum));
+    let rest = |member: usize| share(weights[member]) % sum;
+    // Who is rounded up: those that have more already, then those that must get some in any case,
+    // and only then those that could stay as they are.
+    let moves = |member: usize| match (had[member], counts[member]) {
+        _ if rest(member) == 0 => 3,
+        (had, count) if had > count => 0,
+        (had, count) if had == 0 || had < count => 1,
+        _ => 2,
+    };
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by_key(|member| (moves(*member), std::cmp::Reverse(rest(*member))));
     let left = u64::from(size) - counts.iter().sum::<u64>();
-    for (_, member) in (0..left).zip(by_rest) {
+    for (_, member) in (0..left).zip(order) {
         counts[member] += 1;
     }
-    let members = (0..).zip(counts);
-    members.flat_map(|(member, count)| (0..count).map(move |_| member)).collect()
+    counts
 }
 
 /// Who has which bucket now, where `before` had them until now. As it was, where no member can be
@@ -165,7 +193,7 @@ mod tests {
     #[test]
     fn a_member_that_dies_gives_to_the_others_by_weight_and_comes_back() {
         let weights = [1, 2, 1];
-        let homes = homes(&weights, 256);
+        let homes = homes(&weights, 256, &[]);
         assert_eq!([0, 1, 2].map(|member| count(&homes, member)), [64, 128, 64]);
         let two = spread(&homes, &shares(&weights, &[false, true, true]), &homes);
         // 171 of 256 are two thirds.
@@ -175,6 +203,25 @@ mod tests {
         let nobody = spread(&homes, &shares(&weights, &[false; 3]), &one);
         assert_eq!(nobody, one);
         assert_eq!(spread(&homes, &shares(&weights, &[true; 3]), &one), homes);
+    }
+
+    #[test]
+    fn members_more_or_fewer_move_no_bucket_that_need_not() {
+        let some = |homes: &[u16]| homes.iter().copied().map(Some).collect::<Vec<_>>();
+        // Weights, and which member of before each is; who had what; who has moved.
+        let two = homes(&[1, 1], 256, &[]);
+        let three = homes(&[1, 1, 1], 256, &some(&two));
+        assert_eq!([0, 1, 2].map(|member| count(&three, member)), [86, 85, 85]);
+        let moved = two.iter().zip(&three).filter(|(was, is)| was != is);
+        assert_eq!(moved.count(), 85);
+        // The first goes: those behind it move up by one.
+        let before: Vec<_> = three.iter().map(|home| home.checked_sub(1)).collect();
+        let left = homes(&[1, 1], 256, &before);
+        assert!(before.iter().zip(&left).all(|(was, is)| was.is_none_or(|was| was == *is)));
+        assert_eq!(count(&left, 0), 128);
+        // In a range that is half as long: what comes first counts.
+        let short = homes(&[1, 1], 128, &some(&two));
+        assert_eq!([0, 1].map(|member| count(&short, member)), [64, 64]);
     }
 
     fn some_group() -> impl Strategy<Value = (Vec<u16>, Vec<Vec<bool>>)> {
@@ -189,7 +236,7 @@ mod tests {
         #[test]
         fn any_history_is_fair_and_leaves_flows_where_they_are((weights, history) in some_group()) {
             let size = size(&weights);
-            let homes = homes(&weights, size);
+            let homes = homes(&weights, size, &[]);
             prop_assert_eq!(homes.len(), size as usize);
             let all = shares(&weights, &vec![true; weights.len()]);
             assert_fair(&homes, &all, 1);
@@ -212,9 +259,50 @@ mod tests {
         }
 
         #[test]
+        fn a_member_more_or_less_moves_what_it_takes_or_had(
+            (weights, history) in some_group(),
+            goes: prop::sample::Index,
+        ) {
+            let size = size(&weights);
+            let all = homes(&weights, size, &[]);
+            let goes = goes.index(weights.len());
+            let is_gone = |member: usize| member == goes;
+            let mut less = weights.clone();
+            less.remove(goes);
+            let down = |member: u16| match usize::from(member) {
+                it if is_gone(it) => None,
+                it if it > goes => Some(member - 1),
+                _ => Some(member),
+            };
+            let up = |member: u16| if usize::from(member) >= goes { member + 1 } else { member };
+            let before: Vec<_> = all.iter().map(|home| down(*home)).collect();
+            let left = homes(&less, size, &before);
+            let usable = vec![true; less.len()];
+            assert_fair(&left, &shares(&less, &usable), 1);
+            let moved = before.iter().zip(&left).filter(|(was, is)| was.is_some_and(|it| it != **is));
+            // What rounding asks for.
+            let odd = weights.iter().any(|weight| *weight != weights[0]);
+            let bound = if odd { less.len() } else { 0 };
+            prop_assert!(moved.count() <= bound);
+            // And back, with whatever happens in between.
+            let mut now = left.clone();
+            for _ in &history {
+                now = homes(&less, size, &now.iter().copied().map(Some).collect::<Vec<_>>());
+            }
+            prop_assert_eq!(&now, &left, "it rests");
+            let before: Vec<_> = left.iter().map(|home| Some(up(*home))).collect();
+            let again = homes(&weights, size, &before);
+            assert_fair(&again, &shares(&weights, &vec![true; weights.len()]), 1);
+            let others = before.iter().zip(&again).filter(|(was, is)| {
+                **was != Some(**is) && !is_gone(usize::from(**is))
+            });
+            prop_assert!(others.count() <= bound);
+        }
+
+        #[test]
         fn only_the_flows_of_a_member_that_dies_move((weights, history) in some_group(), dies: prop::sample::Index) {
             let size = size(&weights);
-            let homes = homes(&weights, size);
+            let homes = homes(&weights, size, &[]);
             let dies = dies.index(weights.len());
             let mut one_less = vec![true; weights.len()];
             one_less[dies] = false;

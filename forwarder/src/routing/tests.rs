@@ -13,6 +13,7 @@ use crate::{
     route::RouteState,
 };
 
+mod changed;
 mod following;
 mod history;
 mod large;

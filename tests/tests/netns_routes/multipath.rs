@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 
 use crate::{passes, route};
 
-/// The links of B and C.
+/// The links of B, C and, where there is one, D.
 const B: u8 = 1;
 const C: u8 = 2;
+const D: u8 = 3;
 const FLOWS: u16 = 600;
 const PREFIXES: [&str; 2] = ["198.19.100.0/24", "2001:db8:200::/48"];
 
@@ -119,24 +120,60 @@ fn a_link_that_goes_down_moves_its_own_flows_alone() {
     let set: String = (2..=4).map(hops).collect();
     testbed.route(&format!("198.19.100.0/24{set}")).unwrap();
     let [frames, _] = flows();
-    let all = [B, C, 3];
+    let all = [B, C, D];
     let before = testbed.scatter(0, &all, &frames).unwrap();
     assert!(all.iter().all(|link| count(&before, *link) > 130), "{before:?}");
 
-    let c = testbed.lab.hosts[usize::from(C)].clone();
-    c.ip("link set eth0 down").unwrap();
-    wait_for_member(&testbed, PREFIXES[0], 1, "unusable");
-    let without = testbed.scatter(0, &[B, 3], &frames).unwrap();
-    let kept = before.iter().zip(&without).filter(|(was, _)| **was != C);
+    // The first: what the others have would move up, if shares were cut anew.
+    let b = testbed.lab.hosts[usize::from(B)].clone();
+    b.ip("link set eth0 down").unwrap();
+    wait_for_member(&testbed, PREFIXES[0], 0, "unusable");
+    let without = testbed.scatter(0, &[C, D], &frames).unwrap();
+    let kept = before.iter().zip(&without).filter(|(was, _)| **was != B);
     assert!(kept.into_iter().all(|(was, is)| was == is), "{before:?}\n{without:?}");
-    let moved = |to: u8| before.iter().zip(&without).filter(|it| *it == (&C, &to)).count();
-    assert!(moved(B) > 50 && moved(3) > 50, "{} and {}", moved(B), moved(3));
+    let moved = |to: u8| before.iter().zip(&without).filter(|it| *it == (&B, &to)).count();
+    assert!(moved(C) > 50 && moved(D) > 50, "{} and {}", moved(C), moved(D));
 
-    c.ip("link set eth0 up").unwrap();
+    b.ip("link set eth0 up").unwrap();
     // The socket of a wire does not survive this.
-    testbed.wires[usize::from(C)] = c.wire("eth0").unwrap();
-    wait_for_member(&testbed, PREFIXES[0], 1, "forwarding");
+    testbed.wires[usize::from(B)] = b.wire("eth0").unwrap();
+    wait_for_member(&testbed, PREFIXES[0], 0, "forwarding");
     assert_eq!(testbed.scatter(0, &all, &frames).unwrap(), before);
+}
+
+#[test]
+fn a_member_more_takes_its_share_and_moves_no_other_flow() {
+    require!(skip::forwarder());
+    let layout = Lab::router().links(4).forwarding(false).static_neighbours();
+    let testbed = Testbed::start(&layout, "").unwrap();
+    for set in [
+        "198.19.100.0/24 nexthop via 198.18.2.2 nexthop via 198.18.3.2",
+        "2001:db8:200::/48 nexthop via 2001:db8:2::2 nexthop via 2001:db8:3::2",
+    ] {
+        testbed.route(set).unwrap();
+    }
+    let command = |words: &str| testbed.daemon.ok(&format!("route {words}")).unwrap();
+    let all = [B, C, D];
+    let links = |frames: &[Frame]| testbed.scatter(0, &all, frames).unwrap();
+    for ((prefix, by_d), frames) in
+        PREFIXES.iter().zip(["198.18.4.2", "2001:db8:4::2"]).zip(flows())
+    {
+        let two = links(&frames);
+        // A half; six standard deviations are 74.
+        assert!(count(&two, B).abs_diff(300) < 74 && !two.contains(&D), "{two:?}");
+
+        command(&format!("append {prefix} via {by_d} --wait 3"));
+        let three = links(&frames);
+        assert!(count(&three, D).abs_diff(200) < 70, "{three:?}");
+        assert!(two.iter().zip(&three).all(|(was, is)| was == is || *is == D));
+        let from = |link: u8| two.iter().zip(&three).filter(|it| *it == (&link, &D)).count();
+        assert!(from(B) > 50 && from(C) > 50, "{} and {}", from(B), from(C));
+
+        command(&format!("del {prefix} via {by_d}"));
+        let left = links(&frames);
+        assert!(count(&left, B).abs_diff(300) < 74 && !left.contains(&D), "{left:?}");
+        assert!(three.iter().zip(&left).all(|(was, is)| was == is || *was == D));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::{table::Way, *};
+use crate::rib::Target;
 
 /// One step of a random history.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ enum Step {
     },
     /// The kernel refuses a write some writes later.
     Fail(u32),
+    /// No other local prefix can be marked as one.
+    NoRoomForLocals,
     Neighbour {
         ifindex: u32,
         host: u8,
@@ -72,13 +75,14 @@ fn some_step() -> impl Strategy<Value = Step> {
         1 => (some_prefix(), prop::sample::select(vec![0, 1, 2, 5]))
             .prop_map(|(prefix, cpu)| Step::DeleteOf { prefix, cpu }),
         1 => (0..200u32).prop_map(Step::Fail),
+        1 => Just(Step::NoRoomForLocals),
         2 => some_prefix().prop_map(Step::Delete),
         3 => (ifindex(), 0u8..8, state)
             .prop_map(|(ifindex, host, state)| Step::Neighbour { ifindex, host, state }),
         1 => (ifindex(), 0u8..8).prop_map(|(ifindex, host)| Step::NeighbourGone { ifindex, host }),
         1 => (ifindex(), any::<bool>())
             .prop_map(|(ifindex, carrier)| Step::Carrier { ifindex, carrier }),
-        1 => (some_prefix(), any::<bool>())
+        2 => (some_prefix(), any::<bool>())
             .prop_map(|(prefix, present)| Step::Local { prefix, present }),
         1 => Just(Step::Again),
     ]
@@ -112,11 +116,13 @@ fn take_step(routing: &mut Routing<FakeTable>, step: Step) {
             command(routing, |routing| drop(routing.delete(&selector)));
         }
         Step::Fail(writes) => routing.table.fails_after = Some(writes),
+        Step::NoRoomForLocals => routing.table.room_for_locals = Some(0),
         Step::Delete(prefix) => {
             let there = routing.rib.route(prefix).is_some();
             let selector =
                 Selector { prefix: Some(PrefixMatch::Exact(prefix)), ..Selector::default() };
-            let fails = routing.table.fails_after.is_some();
+            let fails =
+                routing.table.fails_after.is_some() || routing.table.room_for_locals.is_some();
             command(routing, |routing| {
                 assert!(routing.delete(&selector).is_ok() == there || fails);
             });
@@ -141,8 +147,7 @@ fn take_step(routing: &mut Routing<FakeTable>, step: Step) {
             hear(routing, Event::LocalGone(prefix));
         }
         Step::Again => {
-            routing.table.fails_after = None;
-            routing.apply([]).unwrap();
+            heal(routing);
             let before = (routing.table.fib.clone(), routing.table.words.clone());
             let links = routing.rib.links().values().cloned().collect();
             routing.apply([Event::Links(links)]).unwrap();
@@ -150,6 +155,13 @@ fn take_step(routing: &mut Routing<FakeTable>, step: Step) {
             assert_eq!(after, before, "a resync without news changes nothing");
         }
     }
+}
+
+/// The kernel refuses nothing any more.
+fn heal(routing: &mut Routing<FakeTable>) {
+    (routing.table.fails_after, routing.table.room_for_locals) = (None, None);
+    routing.apply([]).unwrap();
+    assert!(routing.table.punted.is_empty());
 }
 
 /// A command that fails has changed nothing.
@@ -166,7 +178,22 @@ fn command(routing: &mut Routing<FakeTable>, run: impl FnOnce(&mut Routing<FakeT
 fn hear(routing: &mut Routing<FakeTable>, event: Event) {
     let fails = routing.table.fails_after.is_some();
     let done = routing.apply([event]);
-    assert!(done.is_ok() || (fails && routing.table.fails_after.is_none()), "{done:?}");
+    let has_failed = fails && routing.table.fails_after.is_none();
+    let is_full = routing.table.room_for_locals.is_some();
+    assert!(done.is_ok() || has_failed || is_full, "{done:?}");
+    let is_punted = !routing.table.punted.is_empty();
+    assert!(is_punted || !is_blind(routing), "packets of this host could be forwarded");
+    assert!(!is_punted || done.is_err());
+}
+
+/// Whether something that is for this host leads elsewhere, or may be forwarded from.
+fn is_blind(Routing { rib, table, .. }: &Routing<FakeTable>) -> bool {
+    let mut locals = rib.prefixes().filter(|prefix| rib.target(*prefix) == Some(Target::Local));
+    let is_lost = |local: Prefix| {
+        table.fib.get(&local) != Some(&ROUTE_LOCAL) || !table.locals.contains(&local)
+    };
+    let mut below = table.fib.iter().filter(|(prefix, _)| rib.is_hidden(**prefix));
+    locals.any(is_lost) || below.any(|(_, route)| *route != ROUTE_LOCAL)
 }
 
 /// What becomes of packets of any flow, told from the rib alone and one rule after the other.
@@ -208,9 +235,10 @@ fn found(
     cpu: u32,
     address: IpAddr,
 ) -> Option<Result<BTreeSet<[u8; 6]>, Reason>> {
-    let ways = table.spread(cpu, address);
+    let ways = table.ways(cpu, address)?;
+    let mac = |index| table.adjacencies[&index].destination_mac;
     let ways: BTreeSet<Result<[u8; 6], Reason>> =
-        ways?.into_iter().map(|way| way.map(|adjacency| adjacency.destination_mac)).collect();
+        ways.into_iter().map(|way| way.map(mac)).collect();
     match ways.first() {
         Some(Err(reason)) if ways.len() == 1 => Some(Err(*reason)),
         _ => Some(Ok(ways.into_iter().map(|way| way.expect("somewhere or nowhere")).collect())),
@@ -225,8 +253,7 @@ proptest! {
             take_step(&mut routing, step);
         }
         // What failed is tried again.
-        routing.table.fails_after = None;
-        routing.apply([]).unwrap();
+        heal(&mut routing);
         let locals = routing.table.locals.clone();
         for third in 0..8 {
             for fourth in 0..10 {

@@ -8,15 +8,15 @@ use super::{
 };
 
 const TO: &str = "198.19.0.1";
-const PREFIX: &str = "198.19.0.0/16";
+pub(super) const PREFIX: &str = "198.19.0.0/16";
 
-fn grammar(words: &str) -> Route {
+pub(super) fn grammar(words: &str) -> Route {
     crate::route::grammar::route(&words.split_whitespace().collect::<Vec<_>>(), None).unwrap()
 }
 
 /// Two next hops by eth0 and one by eth1, each with a MAC address of its own that its last byte
 /// tells apart.
-fn with_neighbours() -> Routing<FakeTable> {
+pub(super) fn with_neighbours() -> Routing<FakeTable> {
     let mut routing = routing();
     let known = [(ETH0, "198.18.1.2", 2), (ETH0, "198.18.1.3", 3), (ETH1, "198.18.2.4", 4)];
     for (ifindex, address, byte) in known {
@@ -25,12 +25,12 @@ fn with_neighbours() -> Routing<FakeTable> {
     routing
 }
 
-fn reachable(ifindex: u32, address: &str, byte: u8) -> Neighbour {
+pub(super) fn reachable(ifindex: u32, address: &str, byte: u8) -> Neighbour {
     let mac = Some([2, 0, 0, 0, 9, byte]);
     Neighbour { mac, ..neighbour(ifindex, address, NeighbourState::Reachable) }
 }
 
-fn three(weights: [u16; 3]) -> Route {
+pub(super) fn three(weights: [u16; 3]) -> Route {
     let [a, b, c] = weights;
     grammar(&format!(
         "{PREFIX} nexthop via 198.18.1.2 weight {a} nexthop via 198.18.1.3 weight {b} nexthop via 198.18.2.4 weight {c}"
@@ -38,7 +38,7 @@ fn three(weights: [u16; 3]) -> Route {
 }
 
 /// Of 1,024 flows, one a bucket or as many for each: how many go to which neighbour.
-fn counts(routing: &Routing<FakeTable>) -> BTreeMap<u8, usize> {
+pub(super) fn counts(routing: &Routing<FakeTable>) -> BTreeMap<u8, usize> {
     let mut counts = BTreeMap::new();
     for byte in owners(routing) {
         *counts.entry(byte).or_default() += 1;
@@ -46,7 +46,7 @@ fn counts(routing: &Routing<FakeTable>) -> BTreeMap<u8, usize> {
     counts
 }
 
-fn owners(routing: &Routing<FakeTable>) -> Vec<u8> {
+pub(super) fn owners(routing: &Routing<FakeTable>) -> Vec<u8> {
     let ways = routing.table.spread(0, TO.parse().unwrap()).unwrap();
     ways.into_iter().map(|way| way.unwrap().destination_mac[5]).collect()
 }
@@ -57,7 +57,7 @@ fn only(routing: &Routing<FakeTable>) -> Way {
     ways[0]
 }
 
-fn failed(ifindex: u32, address: &str) -> Event {
+pub(super) fn failed(ifindex: u32, address: &str) -> Event {
     Event::Neighbour(neighbour(ifindex, address, NeighbourState::Failed))
 }
 

@@ -8,12 +8,12 @@ use std::{
 };
 
 use forwarder_common::{
-    abi::{Adjacency, Leads, RouteId, RouteWord},
+    abi::{Adjacency, BucketRange, Leads, RouteId, RouteWord},
     verdict::Reason,
 };
 
 use crate::{
-    prefix::Prefix,
+    prefix::{Family, Prefix},
     reconcile::{Table, Words},
 };
 
@@ -29,10 +29,14 @@ pub(super) struct FakeTable {
     pub(super) adjacencies: BTreeMap<u32, Adjacency>,
     /// Writes that succeed before one fails; `None`: none fails.
     pub(super) fails_after: Option<u32>,
-    /// Prefixes that there is no room for.
+    /// Prefixes that cannot be written, nor removed.
     pub(super) refused: BTreeSet<Prefix>,
     /// How many prefixes there is room for; `None`: for all.
     pub(super) room: Option<usize>,
+    /// How many IPv4 prefixes can be marked as local.
+    pub(super) room_for_locals: Option<usize>,
+    /// Families whose packets all go up.
+    pub(super) punted: BTreeSet<Family>,
     pub(super) graces: u32,
     /// Batches that packets see at one instant.
     pub(super) swings: u32,
@@ -88,6 +92,34 @@ impl FakeTable {
         Some((0..1024).map(|bits| self.follow(word, bits << 16)).collect())
     }
 
+    /// Where flows may go, each way once; `None` where there is no route.
+    pub(super) fn ways(&self, cpu: u32, address: IpAddr) -> Option<BTreeSet<Result<u32, Reason>>> {
+        let word = self.word(self.longest(address)?, cpu);
+        let indexes = match word.resolve() {
+            Ok(Leads::Adjacency(index)) => [index].into(),
+            Ok(Leads::Group(buckets)) => self.in_buckets(buckets),
+            Err(reason) => return Some([Err(reason)].into()),
+        };
+        let way = |index| if index == 0 { Err(Reason::Punt) } else { Ok(index) };
+        Some(indexes.into_iter().map(way).collect())
+    }
+
+    /// The adjacencies that lie there.
+    fn in_buckets(&self, buckets: BucketRange) -> BTreeSet<u32> {
+        let first = buckets.pick(0);
+        // Behind the last the first comes again.
+        let picks = (1..1024).map(|bits| buckets.pick(bits << 16)).take_while(|at| *at != first);
+        let mut reached = BTreeSet::new();
+        let mut last = None;
+        for at in std::iter::once(first).chain(picks) {
+            let index = self.buckets[&at];
+            if last.replace(index) != Some(index) {
+                reached.insert(index);
+            }
+        }
+        reached
+    }
+
     fn longest(&self, address: IpAddr) -> Option<RouteId> {
         let matching = self.fib.iter().filter(|(prefix, _)| prefix.contains(address));
         matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, route)| *route)
@@ -112,9 +144,7 @@ impl FakeTable {
         for word in words.on.values().chain([&words.all]) {
             match word.resolve() {
                 Ok(Leads::Adjacency(index)) => drop(reached.insert(index)),
-                Ok(Leads::Group(buckets)) => {
-                    reached.extend((0..1024).map(|bits| self.buckets[&buckets.pick(bits << 16)]));
-                }
+                Ok(Leads::Group(buckets)) => reached.extend(self.in_buckets(buckets)),
                 Err(_) => {}
             }
         }
@@ -166,8 +196,7 @@ impl Table for FakeTable {
         self.write()?;
         let each: BTreeSet<Prefix> = changes.iter().map(|(prefix, _)| *prefix).collect();
         assert_eq!(each.len(), changes.len(), "a prefix comes twice");
-        let news = changes.iter().filter(|(_, route)| route.is_some());
-        if news.into_iter().any(|(prefix, _)| self.refused.contains(prefix)) {
+        if changes.iter().any(|(prefix, _)| self.refused.contains(prefix)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let is_new = |change: &&(Prefix, _)| !self.fib.contains_key(&change.0);
@@ -189,6 +218,10 @@ impl Table for FakeTable {
 
     fn set_local(&mut self, prefix: Prefix, is_local: bool) -> io::Result<()> {
         self.write()?;
+        let is_full = |room| self.locals.iter().filter(|it| it.is_ipv4()).count() >= room;
+        if is_local && prefix.is_ipv4() && self.room_for_locals.is_some_and(is_full) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         if is_local {
             self.locals.insert(prefix)
         } else {
@@ -226,6 +259,14 @@ impl Table for FakeTable {
         assert!(is_new || !self.in_use().contains(&index), "an adjacency in use was changed");
         self.adjacencies.insert(index, adjacency);
         Ok(())
+    }
+
+    fn set_punt_all(&mut self, family: Family, is_on: bool) {
+        if is_on {
+            self.punted.insert(family);
+        } else {
+            self.punted.remove(&family);
+        }
     }
 
     fn grace(&mut self) -> bool {
