@@ -31,13 +31,13 @@ fn tables() -> NaiveTables {
         (ROUTE_PUNT, RouteWord::unusable(Reason::Punt)),
         (ROUTE_LOCAL, RouteWord::unusable(Reason::Local)),
         (ROUTE_NONE, RouteWord::unusable(Reason::NoRoute)),
-        (2, RouteWord::via(1)),
-        (3, RouteWord::via(2)),
-        (4, RouteWord::via(3)),
-        (5, RouteWord::unusable(Reason::NeighbourPending)),
-        (6, RouteWord::unusable(Reason::NeighbourFailed)),
-        (7, RouteWord::unusable(Reason::EgressDown)),
-        (8, RouteWord::unusable(Reason::NoXmit)),
+        (ROUTE_IDS_FIRST, RouteWord::via(1)),
+        (ROUTE_IDS_FIRST + 1, RouteWord::via(2)),
+        (ROUTE_IDS_FIRST + 2, RouteWord::via(3)),
+        (ROUTE_IDS_FIRST + 3, RouteWord::unusable(Reason::NeighbourPending)),
+        (ROUTE_IDS_FIRST + 4, RouteWord::unusable(Reason::NeighbourFailed)),
+        (ROUTE_IDS_FIRST + 5, RouteWord::unusable(Reason::EgressDown)),
+        (ROUTE_IDS_FIRST + 6, RouteWord::unusable(Reason::NoXmit)),
     ];
     let mut tables = NaiveTables {
         locals4: Vec::from([([198, 18, 1, 1], 32), ([198, 18, 1, 255], 32)]),
@@ -51,10 +51,11 @@ fn tables() -> NaiveTables {
         ports: Vec::from([PORT, INGRESS]),
         ..NaiveTables::default()
     };
-    for octet in 0..9 {
-        tables.routes4.insert(([198, 18, octet, 0], 24), octet.into());
+    let routes = [ROUTE_PUNT, ROUTE_LOCAL].into_iter().chain(ROUTE_IDS_FIRST..);
+    for (octet, route) in (0..9).zip(routes) {
+        tables.routes4.insert(([198, 18, octet, 0], 24), route);
         let prefix = [0x20, 1, 0x0d, 0xb8, 0, octet, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        tables.routes6.insert((prefix, 48), octet.into());
+        tables.routes6.insert((prefix, 48), route);
     }
     tables.routes4.insert(([198, 18, 1, 1], 32), ROUTE_LOCAL);
     tables

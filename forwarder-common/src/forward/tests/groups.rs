@@ -14,7 +14,7 @@ fn grouped() -> NaiveTables {
     let first = tables.adjacencies[&1];
     tables.adjacencies.insert(9, Adjacency { port: PORTS[1], ..first });
     tables.ports.push(PORTS[1]);
-    tables.words.insert(2, RouteWord::group(BucketRange::new(GROUP_START, SIZE)));
+    tables.words.insert(ROUTE_IDS_FIRST, RouteWord::group(BucketRange::new(GROUP_START, SIZE)));
     let member = |bucket: u32| if bucket % 4 == 3 { 9 } else { 1 };
     tables.buckets = (GROUP_START..GROUP_START + SIZE).map(|at| (at, member(at))).collect();
     tables
@@ -105,7 +105,7 @@ fn a_bucket_without_an_adjacency_is_left_to_the_kernel() {
         tables.buckets.values_mut().for_each(|bucket| *bucket = 0);
     });
     punt(|tables| {
-        tables.words.insert(2, RouteWord::group(BucketRange::new(u32::MAX, SIZE)));
+        tables.words.insert(ROUTE_IDS_FIRST, RouteWord::group(BucketRange::new(u32::MAX, SIZE)));
     });
     punt(|tables| {
         tables.routes4.insert((TO4, 32), ROUTE_IDS_MAX - 1);
