@@ -24,7 +24,7 @@ use forwarder_tests::{
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Of the control protocol: its version, and its longest frame.
-const PROTOCOL: u32 = 2;
+const PROTOCOL: u32 = forwarder::control::protocol::PROTOCOL_VERSION;
 const FRAME_MAX: usize = 256 << 10;
 
 /// A daemon with the two routes of [`Crossing`].
