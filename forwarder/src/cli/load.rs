@@ -22,6 +22,9 @@ const KNOWN_MAX: usize = 1 << 16;
 /// Characters of a wrong line that are shown.
 const SHOWN_MAX: usize = 200;
 
+/// How the daemon says that a prefix stands in a load for the second time.
+const TWICE: &str = "is there twice";
+
 /// The routes of a file, and the line on which each stands.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Batch {
@@ -209,7 +212,8 @@ impl Batch {
         let index = usize::try_from(index).ok()?;
         let (route, number) = (self.routes.get(index)?, *self.lines.get(index)?);
         let is_same = |other: &Route| other.prefix == route.prefix && other.cpus == route.cpus;
-        let message = match self.routes[..index].iter().position(is_same) {
+        let first = self.routes[..index].iter().position(is_same);
+        let message = match first.filter(|_| message.ends_with(TWICE)) {
             Some(first) => format!(
                 "{}: File exists: line {} has this prefix already (with --replace the last one counts)",
                 route.prefix, self.lines[first]
@@ -247,6 +251,9 @@ fn strip_command<'a, 'b>(
         words => (false, words),
     };
     match (words, existing) {
+        ([command @ ("add" | "a" | "replace")], _) => {
+            Err(format!("'{command}' needs a route after it"))
+        }
         (["add" | "a", rest @ ..], _) | (["replace", rest @ ..], Existing::Replace) => Ok(rest),
         (["replace", ..], _) => {
             Err("'replace' is for `route load --replace`, which replaces on every line".to_owned())
@@ -349,6 +356,8 @@ mod tests {
                 "'replace' is for `route load --replace`, which replaces on every line",
             ),
             ("route", "'route' needs a route after it"),
+            ("route add", "'add' needs a route after it"),
+            ("add", "'add' needs a route after it"),
             (
                 "198.18.3.0/24",
                 "'198.18.3.0/24' leads nowhere: add `via ADDRESS`, `dev INTERFACE` or both",

@@ -6,12 +6,13 @@ use std::{
     sync::Arc,
 };
 
+use forwarder_common::abi::CPUS_MAX;
 use serde::{Deserialize, Serialize};
 
 use super::protocol::ITEMS_PER_FRAME;
 use crate::{
     prefix::Prefix,
-    route::{NextHop, Route},
+    route::{NEXT_HOPS_MAX, NextHop, Route},
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,21 +38,25 @@ impl Chunk {
         self.routes.is_empty()
     }
 
-    /// `None` where a route has next hops, or CPUs a route, that are not in it.
+    /// `None` where it has no routes, or a route has next hops that are not in it, or CPUs belong to
+    /// no route, or a list is longer than any may be. Of what came, only what routes use is kept.
     pub fn into_routes(self, shared: &mut Shared) -> Option<Vec<Route>> {
-        let next_hops: Vec<Arc<[NextHop]>> = self
-            .next_hops
-            .into_iter()
-            .map(|next_hops| {
-                if let Some(known) = shared.get(&next_hops) {
-                    return Arc::clone(known);
-                }
-                shared.insert(Arc::clone(&next_hops));
-                next_hops
-            })
-            .collect();
+        let is_too_long = |cpus: &Vec<u32>| cpus.len() > CPUS_MAX as usize;
+        if self.routes.is_empty()
+            || self.next_hops.iter().any(|next_hops| next_hops.len() > NEXT_HOPS_MAX)
+            || self.cpus.len() > self.routes.len()
+            || self.cpus.iter().any(|(_, cpus)| is_too_long(cpus))
+        {
+            return None;
+        }
         let route = |(prefix, at): (Prefix, u32)| {
-            let next_hops = Arc::clone(next_hops.get(at as usize)?);
+            let next_hops = self.next_hops.get(at as usize)?;
+            let next_hops = if let Some(known) = shared.get(next_hops) {
+                Arc::clone(known)
+            } else {
+                shared.insert(Arc::clone(next_hops));
+                Arc::clone(next_hops)
+            };
             Some(Route { prefix, next_hops, cpus: None })
         };
         let mut routes = self.routes.into_iter().map(route).collect::<Option<Vec<Route>>>()?;
@@ -134,5 +139,28 @@ mod tests {
             };
             assert_eq!(chunk.into_routes(&mut Shared::new()), None);
         }
+    }
+
+    #[test]
+    fn what_no_route_uses_is_not_kept_and_what_is_too_long_is_refused() {
+        let prefix: Prefix = "198.18.2.0/24".parse().unwrap();
+        let next_hops = |count| -> Arc<[NextHop]> {
+            vec![NextHop { via: None, dev: None, weight: 1 }; count].into()
+        };
+        let mut shared = Shared::new();
+        let lists = vec![next_hops(1), next_hops(2), next_hops(NEXT_HOPS_MAX)];
+        let good = Chunk { next_hops: lists.clone(), routes: vec![(prefix, 2)], cpus: vec![] };
+        assert!(good.clone().into_routes(&mut shared).is_some());
+        assert_eq!(shared.len(), 1);
+        let too_many_cpus = vec![0; CPUS_MAX as usize + 1];
+        for bad in [
+            Chunk { routes: vec![], ..good.clone() },
+            Chunk { next_hops: vec![next_hops(NEXT_HOPS_MAX + 1)], ..good.clone() },
+            Chunk { cpus: vec![(0, vec![0]), (0, vec![1])], ..good.clone() },
+            Chunk { cpus: vec![(0, too_many_cpus)], ..good },
+        ] {
+            assert_eq!(bad.into_routes(&mut shared), None);
+        }
+        assert_eq!(shared.len(), 1);
     }
 }

@@ -162,7 +162,9 @@ impl Connection {
             match self.receive().await? {
                 Request::LoadChunk(chunk) if routes.len() + chunk.len() <= LOAD_ROUTES_MAX => {
                     let chunk = chunk.into_routes(&mut shared);
-                    let broken = || End::Refused("a route of the load has no next hops".to_owned());
+                    let broken = || {
+                        End::Refused("a part of the load makes no sense: it has no routes, or too long a list".to_owned())
+                    };
                     routes.extend(chunk.ok_or_else(broken)?);
                 }
                 Request::LoadChunk(_) => {

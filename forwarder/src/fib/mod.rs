@@ -13,7 +13,7 @@ mod trie;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, fence};
 
 use forwarder_common::{
-    abi::{ROUTE_PUNT, RouteId},
+    abi::{ROUTE_LOCAL, ROUTE_PUNT, RouteId},
     fib::{ACTIVE_AT, LEAF, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK, UNIT, words},
 };
 
@@ -48,6 +48,9 @@ pub struct Usage {
 
 /// The first units are a node whose every value is a punt: where a zeroed word leads.
 const RESERVED: u32 = (NODE_HEADER + 1).div_ceil(UNIT);
+
+/// Prefixes that are taken out together where there is no room to take out all at once.
+const PIECE: usize = 64;
 
 #[derive(Debug)]
 pub struct Fib<M> {
@@ -131,11 +134,33 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
         if self.pool.quarantined() > QUARANTINE_MAX {
             self.reclaim(grace);
         }
-        let result = self.try_apply(changes);
+        let mut result = self.try_apply(changes);
         if result.is_err() && self.pool.quarantined() > 0 && self.reclaim(grace) {
-            return self.try_apply(changes);
+            result = self.try_apply(changes);
+        }
+        if result.is_err() && changes.iter().all(|(_, route)| route.is_none()) {
+            return self.remove_in_pieces(changes, grace);
         }
         result
+    }
+
+    /// Whoever wants to make room must not need more of it than there is.
+    fn remove_in_pieces(&mut self, changes: &[Change], grace: Grace<'_>) -> Result<(), FibFull> {
+        let before: Vec<Change> =
+            changes.iter().map(|(prefix, _)| (*prefix, self.route(*prefix))).collect();
+        for (done, piece) in changes.chunks(PIECE).enumerate() {
+            let is_done = self.try_apply(piece).is_ok()
+                || (self.reclaim(grace) && self.try_apply(piece).is_ok())
+                || piece.iter().all(|change| self.try_apply(std::slice::from_ref(change)).is_ok());
+            if !is_done {
+                // It was there before, and so there is room for it.
+                for change in before.iter().take((done + 1) * PIECE) {
+                    let _ = self.try_apply(std::slice::from_ref(change));
+                }
+                return Err(FibFull);
+            }
+        }
+        Ok(())
     }
 
     /// Makes these prefixes all that there is, for every packet at one instant, or changes nothing.
@@ -202,7 +227,8 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
     }
 
     fn try_apply(&mut self, changes: &[Change]) -> Result<(), FibFull> {
-        let adds = changes.iter().any(|(_, route)| route.is_some());
+        let may_be_refused = |route: RouteId| route != ROUTE_LOCAL;
+        let adds = changes.iter().any(|(_, route)| route.is_some_and(may_be_refused));
         let reserve = if adds { self.pool.reserve() } else { 0 };
         let mut undo = Vec::with_capacity(changes.len());
         for (prefix, route) in changes {

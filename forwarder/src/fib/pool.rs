@@ -14,8 +14,9 @@ pub(super) struct Block {
 /// Unlinked blocks that wait for a grace period at most: one serves them all.
 pub(super) const QUARANTINE_MAX: usize = 20_000;
 
-/// Units: more than the longest way from a root down, at every depth a largest node.
-const RESERVE_MAX: u32 = 16 * NODE_UNITS_MAX;
+/// Units, a quarter of a megabyte: far more than the longest way from a root down, and room for
+/// thousands of addresses of this host.
+const RESERVE_MAX: u32 = 1 << 15;
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -43,8 +44,8 @@ impl Pool {
         }
     }
 
-    /// What is kept for changes that only take away: they too write new nodes before they give up
-    /// old ones.
+    /// What is kept for this host's own addresses, and for changes that only take away: they too
+    /// write new nodes before they give up old ones.
     pub(super) fn reserve(&self) -> u32 {
         RESERVE_MAX.min((self.end - self.first) / 8)
     }

@@ -98,6 +98,10 @@ impl Stage {
         for block in self.taken.drain(..) {
             pool.give_back(block);
         }
+        // Nodes without prefixes are given up when they are looked at again.
+        for slot in &self.slots {
+            trie.touch(*slot);
+        }
         self.clear();
     }
 

@@ -136,6 +136,32 @@ fn what_does_not_fit_changes_nothing() {
 }
 
 #[test]
+fn a_full_memory_takes_this_hosts_addresses_and_lets_everything_go() {
+    let mut fib = fib(1 << 14);
+    // Nodes that each become another when half of their prefixes go.
+    let host = |subnet: u16, host| {
+        let [high, low] = subnet.to_be_bytes();
+        Prefix::host(IpAddr::from([198, high, low, host]))
+    };
+    let prefixes: Vec<Prefix> =
+        (0..2100).flat_map(|subnet| [1, 9].map(|last| host(subnet, last))).collect();
+    let pairs: Vec<Change> = prefixes.iter().map(|prefix| (*prefix, Some(7))).collect();
+    fib.apply(&pairs, &mut at_once).unwrap();
+    let mut others = (1..).map(|subnet| prefix(&format!("2001:db8:{subnet:x}::2/128")));
+    while fib.apply(&[(others.next().unwrap(), Some(7))], &mut at_once).is_ok() {}
+    let own = prefix("2001:db8::1/128");
+    fib.apply(&[(own, Some(ROUTE_LOCAL))], &mut at_once).unwrap();
+    assert_eq!(lookup(&fib, "2001:db8::1"), ROUTE_LOCAL);
+
+    // One of each pair: nearly every node is written anew, and there is no room for all of them.
+    let half: Vec<Change> = prefixes.iter().step_by(2).map(|prefix| (*prefix, None)).collect();
+    assert_eq!(fib.try_apply(&half), Err(FibFull), "or the test sees nothing");
+    fib.apply(&half, &mut at_once).unwrap();
+    assert_eq!(fib.count(Family::Inet), prefixes.len() as u64 / 2);
+    assert_eq!((lookup(&fib, "198.0.0.1"), lookup(&fib, "198.0.0.9")), (ROUTE_NONE, 7));
+}
+
+#[test]
 fn a_replacement_that_does_not_fit_changes_nothing() {
     let mut fib = fib(1 << 10);
     let mut oracle = Oracle::default();

@@ -203,7 +203,7 @@ impl Trie {
     }
 
     /// Marks a slot as one to be looked at.
-    fn touch(&mut self, slot: u32) {
+    pub(super) fn touch(&mut self, slot: u32) {
         let top = &mut self.tops[slot as usize];
         if top.0 & TOP_DIRTY == 0 {
             top.0 |= TOP_DIRTY;
