@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, fence};
 
 use forwarder_common::{
     abi::{ROUTE_LOCAL, ROUTE_PUNT, RouteId},
-    fib::{ACTIVE_AT, LEAF, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK, UNIT, words},
+    fib::{ACTIVE_AT, LEAF, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK, UNIT},
 };
 
 use self::{
@@ -68,7 +68,7 @@ pub struct Fib<M> {
 }
 
 impl<M: AsRef<[AtomicU32]>> Fib<M> {
-    /// An empty FIB in memory for [`words`] of some units. Nobody may read it yet.
+    /// An empty FIB in memory for [`forwarder_common::fib::words`] of some units. Nobody may read it yet.
     ///
     /// # Panics
     ///
@@ -289,11 +289,6 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
             }
         }
     }
-}
-
-/// Bytes of memory for so many units.
-pub const fn bytes(units: u32) -> usize {
-    words(units) as usize * 4
 }
 
 fn new_tries() -> [Trie; 2] {

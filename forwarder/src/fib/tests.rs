@@ -4,7 +4,10 @@ use std::{
     sync::Arc,
 };
 
-use forwarder_common::abi::{ROUTE_IDS_MAX, ROUTE_NONE};
+use forwarder_common::{
+    abi::{ROUTE_IDS_MAX, ROUTE_NONE},
+    fib::words,
+};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use zerocopy::FromZeros as _;

@@ -56,10 +56,6 @@ impl<V> PrefixMap<V> {
         self.values.contains_key(&prefix)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Prefix, &V)> {
-        self.values.iter().map(|(prefix, value)| (*prefix, value))
-    }
-
     pub fn keys(&self) -> impl Iterator<Item = Prefix> {
         self.values.keys().copied()
     }
