@@ -1,7 +1,10 @@
 //! The walk itself: everything is checked, then the kernel is asked, then the frame is written.
 
 use crate::{
-    abi::{ADJACENCY_FRAGS, Adjacency, INTERFACE_NO_IPV6, Interface},
+    abi::{
+        ADJACENCY_FRAGS, Adjacency, INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6,
+        INTERFACE_NO_IPV6, Interface,
+    },
     lookup::{Steering, Tables, resolve},
     network::Network,
     packet::Packet,
@@ -48,12 +51,18 @@ fn try_forward(
         let group = ethernet.destination[0] & 1 != 0;
         return Err(if group { Reason::GroupMac } else { Reason::ForeignMac });
     }
+    let flags = ingress.interface.flags;
     if ether_type == ETHER_TYPE_IPV4 {
+        if flags & INTERFACE_NO_FORWARDING4 != 0 {
+            return Err(Reason::ForwardingOff);
+        }
         walk::<Ipv4>(packet, ingress, tables, steering)
-    } else if ingress.interface.flags & INTERFACE_NO_IPV6 == 0 {
-        walk::<Ipv6>(packet, ingress, tables, steering)
     } else {
-        Err(Reason::NoIpv6)
+        if flags & (INTERFACE_NO_IPV6 | INTERFACE_NO_FORWARDING6) != 0 {
+            let no_ipv6 = flags & INTERFACE_NO_IPV6 != 0;
+            return Err(if no_ipv6 { Reason::NoIpv6 } else { Reason::ForwardingOff });
+        }
+        walk::<Ipv6>(packet, ingress, tables, steering)
     }
 }
 

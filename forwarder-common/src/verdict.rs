@@ -99,6 +99,10 @@ reasons! {
         "its egress takes no redirected frames: a driver without XDP, or a veth whose peer does not poll (`ethtool -K PEER gro on`)";
     NoIpv6 = 29, "no_ipv6",
         "an interface on its way has an MTU below 1280, so Linux has no IPv6 there";
+    Discard = 30, "discard",
+        "its route is blackhole, unreachable, prohibit or throw: Linux drops it or answers";
+    ForwardingOff = 31, "forwarding_off",
+        "Linux does not forward what comes in by this interface (`sysctl net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`)";
 }
 
 impl Reason {

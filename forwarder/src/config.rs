@@ -9,6 +9,8 @@ use std::{
 
 use nix::{getsockopt_impl, sockopt_impl, sys::socket::GetSockOpt};
 
+use crate::netlink::Follow;
+
 pub mod cpus;
 
 /// How programs are attached.
@@ -28,11 +30,30 @@ pub enum Steering {
     Cpus(Vec<u32>),
 }
 
+/// Whose routes are forwarded by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteSource {
+    /// Linux's main table is followed; `route add` writes there.
+    Kernel,
+    /// Those of `route add` alone, which Linux does not know.
+    Static,
+}
+
+impl RouteSource {
+    pub fn follow(self) -> Follow {
+        match self {
+            Self::Kernel => Follow::Routes,
+            Self::Static => Follow::NoRoutes,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Config {
     /// At least two, none twice.
     pub interfaces: Vec<String>,
     pub mode: Mode,
+    pub routes: RouteSource,
     pub steering: Steering,
     /// Frames that a CPU's steering queue holds.
     pub queue_size: u32,

@@ -16,6 +16,7 @@ pub mod engine;
 pub mod fib;
 pub mod ids;
 pub mod metrics;
+pub mod mirror;
 pub mod netlink;
 pub mod next_hop;
 pub mod object_bytes;

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    hash::Hash,
     net::IpAddr,
     sync::Arc,
 };
@@ -34,6 +35,12 @@ pub struct Paths {
 impl Paths {
     pub fn single(hop: Hop) -> Self {
         Self { members: vec![Member { hop, weight: 1 }], cpus: BTreeMap::new() }
+    }
+
+    /// The same for all CPUs; no member may be there twice.
+    pub fn several(mut members: Vec<Member>) -> Self {
+        members.sort_unstable();
+        Self { members, cpus: BTreeMap::new() }
     }
 
     /// Of every CPU without next hops of its own. May be empty: there Linux decides.
@@ -120,9 +127,9 @@ impl Paths {
 }
 
 /// What is in use, each once.
-#[derive(Debug, Default)]
-pub struct Interned {
-    paths: HashSet<Arc<Paths>>,
+#[derive(Debug)]
+pub struct Interned<T> {
+    values: HashSet<Arc<T>>,
     /// When there are so many, those that nobody uses any more go.
     sweep_at: usize,
 }
@@ -130,18 +137,24 @@ pub struct Interned {
 /// Fewer are not worth a sweep.
 const SWEEP_MIN: usize = 1024;
 
-impl Interned {
-    pub fn intern(&mut self, paths: Paths) -> Arc<Paths> {
-        if let Some(known) = self.paths.get(&paths) {
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self { values: HashSet::new(), sweep_at: 0 }
+    }
+}
+
+impl<T: Eq + Hash> Interned<T> {
+    pub fn intern(&mut self, value: T) -> Arc<T> {
+        if let Some(known) = self.values.get(&value) {
             return Arc::clone(known);
         }
-        if self.paths.len() >= self.sweep_at {
-            self.paths.retain(|paths| Arc::strong_count(paths) > 1);
-            self.sweep_at = SWEEP_MIN.max(2 * self.paths.len());
+        if self.values.len() >= self.sweep_at {
+            self.values.retain(|value| Arc::strong_count(value) > 1);
+            self.sweep_at = SWEEP_MIN.max(2 * self.values.len());
         }
-        let paths = Arc::new(paths);
-        self.paths.insert(Arc::clone(&paths));
-        paths
+        let value = Arc::new(value);
+        self.values.insert(Arc::clone(&value));
+        value
     }
 }
 
@@ -183,7 +196,7 @@ mod tests {
         for ifindex in 0..10_000 {
             interned.intern(Paths::single(member(ifindex, 1).hop));
         }
-        assert!(interned.paths.len() <= SWEEP_MIN, "{}", interned.paths.len());
+        assert!(interned.values.len() <= SWEEP_MIN, "{}", interned.values.len());
         assert!(Arc::ptr_eq(&interned.intern(Paths::single(member(1, 1).hop)), &kept));
     }
 }

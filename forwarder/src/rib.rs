@@ -14,7 +14,8 @@ use forwarder_common::{
 use ipnet::IpNet;
 
 use crate::{
-    netlink::event::{Address, Event, Link, Neighbour, NeighbourState},
+    mirror::Mirror,
+    netlink::event::{Address, Event, Link, Neighbour, NeighbourState, Skip},
     paths::{Hop, Interned, Paths},
     prefix::{Family, Prefix, PrefixMap},
 };
@@ -26,7 +27,25 @@ pub const IPV6_MTU_MIN: u32 = 1280;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Local,
+    Lead(Lead),
+}
+
+/// What the routes of a prefix lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lead {
     Via(Arc<Paths>),
+    /// A route of Linux's that is left to Linux.
+    Left(Skip),
+}
+
+impl Lead {
+    /// The interface, where destinations are neighbours themselves.
+    pub fn connected(&self) -> Option<u32> {
+        match self {
+            Self::Via(paths) => paths.connected(),
+            Self::Left(_) => None,
+        }
+    }
 }
 
 /// Where a hop leads now: an Ethernet header and a port, or the reason why nowhere.
@@ -67,8 +86,10 @@ pub struct Abilities {
 
 #[derive(Debug, Default)]
 pub struct Rib {
+    /// Ours alone: Linux does not have them.
     routes: PrefixMap<Arc<Paths>>,
-    paths: Interned,
+    paths: Interned<Paths>,
+    mirror: Mirror,
     locals: PrefixMap<()>,
     links: BTreeMap<u32, Link>,
     addresses: BTreeSet<Address>,
@@ -129,6 +150,31 @@ impl Rib {
         self.routes.range(first..).map(|(prefix, paths)| (prefix, &**paths))
     }
 
+    /// Every prefix with a route, ours or Linux's; from this one on, in their order.
+    pub fn routed_from(&self, first: Option<Prefix>) -> impl Iterator<Item = Prefix> + '_ {
+        let first = first.unwrap_or(Prefix::default_of(Family::Inet));
+        let mut ours = self.routes.range(first..).map(|(prefix, _)| prefix).peekable();
+        let mut linux = self.mirror.prefixes_from(first).peekable();
+        std::iter::from_fn(move || {
+            let next = match (ours.peek(), linux.peek()) {
+                (Some(one), Some(other)) => *one.min(other),
+                (one, other) => *one.or(other)?,
+            };
+            ours.next_if_eq(&next);
+            linux.next_if_eq(&next);
+            Some(next)
+        })
+    }
+
+    /// See [`Mirror::take_doubt`].
+    pub fn take_doubt(&mut self) -> bool {
+        self.mirror.take_doubt()
+    }
+
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
     pub fn links(&self) -> &BTreeMap<u32, Link> {
         &self.links
     }
@@ -155,8 +201,19 @@ impl Rib {
     }
 
     /// The longest prefix with a route that holds this address.
-    pub fn longest_match(&self, address: IpAddr) -> Option<(Prefix, &Paths)> {
-        self.routes.longest_match(address).map(|(prefix, paths)| (prefix, &**paths))
+    pub fn longest_match(&self, address: IpAddr) -> Option<(Prefix, Lead)> {
+        let ours = self.routes.longest_match(address).map(|(prefix, _)| prefix);
+        let prefix = ours.max(self.mirror.longest_match(address))?;
+        Some((prefix, self.lead(prefix)?))
+    }
+
+    /// What the routes of this very prefix lead to: ours come before Linux's.
+    pub fn lead(&self, prefix: Prefix) -> Option<Lead> {
+        if let Some(paths) = self.route(prefix) {
+            return Some(Lead::Via(Arc::clone(paths)));
+        }
+        let decision = self.mirror.decision(prefix, |ifindex| self.is_port(ifindex))?;
+        Some(decision.map_or_else(Lead::Left, |paths| Lead::Via(Arc::new(paths))))
     }
 
     /// Whether packets to this address are for this host.
@@ -175,13 +232,15 @@ impl Rib {
         if self.is_hidden(prefix) {
             return None;
         }
-        self.host_route(prefix).or_else(|| self.route(prefix).cloned()).map(Target::Via)
+        let host = self.host_route(prefix).map(Lead::Via);
+        host.or_else(|| self.lead(prefix)).map(Target::Lead)
     }
 
     /// Every prefix that may have a target.
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
         let hosts = self.neighbours.keys().map(|(address, _)| Prefix::host(*address));
-        self.routes.keys().chain(self.locals.keys()).chain(hosts)
+        let routes = self.routes.keys().chain(self.mirror.prefixes());
+        routes.chain(self.locals.keys()).chain(hosts)
     }
 
     /// Where a hop leads now.
@@ -225,10 +284,14 @@ impl Rib {
             }
             Event::Link(link) => {
                 dirty.links.insert(link.ifindex);
+                if !link.up {
+                    self.touch_by_interface(link.ifindex, dirty);
+                }
                 self.links.insert(link.ifindex, link);
             }
             Event::LinkGone { ifindex } => {
                 dirty.links.insert(ifindex);
+                self.touch_by_interface(ifindex, dirty);
                 self.links.remove(&ifindex);
                 // For good: what has the index next is another interface.
                 self.ports.remove(&ifindex);
@@ -267,6 +330,55 @@ impl Rib {
                 touch_neighbour((address, ifindex), dirty);
                 self.neighbours.remove(&(address, ifindex));
             }
+            route => self.apply_route(route, dirty),
+        }
+    }
+
+    /// Likewise, of the main table and what it leads over.
+    fn apply_route(&mut self, event: Event, dirty: &mut Dirty) {
+        let touched = match event {
+            Event::RoutesBegin(family) => {
+                self.mirror.begin(family);
+                Vec::new()
+            }
+            Event::Routes(routes) => {
+                for (prefix, route) in routes {
+                    if self.mirror.listed(prefix, route) {
+                        self.touch_route(prefix, dirty);
+                    }
+                }
+                Vec::new()
+            }
+            Event::RoutesEnd(family) => self.mirror.end(family),
+            Event::Route { prefix, route, position } => {
+                self.mirror.add(prefix, route, position);
+                vec![prefix]
+            }
+            Event::RouteGone { prefix, route } => {
+                self.mirror.remove(prefix, &route);
+                vec![prefix]
+            }
+            Event::Nexthops(nexthops) => self.mirror.set_nexthops(nexthops),
+            Event::Nexthop(nexthop) => self.mirror.set_nexthop(nexthop),
+            Event::NexthopGone { id } => self.mirror.remove_nexthop(id),
+            Event::Rules(rules) => {
+                self.mirror.set_rules(rules);
+                Vec::new()
+            }
+            // The rest is for `apply`.
+            _ => Vec::new(),
+        };
+        for prefix in touched {
+            self.touch_route(prefix, dirty);
+        }
+    }
+
+    /// IPv4 routes that led by this interface alone go with it.
+    fn touch_by_interface(&mut self, ifindex: u32, dirty: &mut Dirty) {
+        let is_down =
+            |other| other == ifindex || self.links.get(&other).is_some_and(|link| !link.up);
+        for prefix in self.mirror.remove_by_interface(is_down) {
+            self.touch_route(prefix, dirty);
         }
     }
 
@@ -276,8 +388,11 @@ impl Rib {
         if prefix != Prefix::host(address) {
             return None;
         }
-        let (_, paths) = self.longest_match(address)?;
-        let hop = Hop { ifindex: paths.connected()?, via: Some(address) };
+        if is_link_local(address) {
+            return None;
+        }
+        let (_, lead) = self.longest_match(address)?;
+        let hop = Hop { ifindex: lead.connected()?, via: Some(address) };
         let is_valid = self.neighbour(hop).is_some_and(|neighbour| neighbour.state.is_valid());
         is_valid.then(|| Arc::new(Paths::single(hop)))
     }
@@ -298,9 +413,16 @@ impl Rib {
     /// Likewise, and the routes below it, which it hides.
     fn touch_local(&self, prefix: Prefix, dirty: &mut Dirty) {
         self.touch_route(prefix, dirty);
-        let below = self.routes.range(prefix..).map(|(below, _)| below);
-        dirty.prefixes.extend(below.take_while(|below| prefix.covers(below)));
+        let ours = self.routes.range(prefix..).map(|(below, _)| below);
+        let is_below = |below: &Prefix| prefix.covers(below);
+        dirty.prefixes.extend(ours.take_while(is_below));
+        dirty.prefixes.extend(self.mirror.prefixes_from(prefix).take_while(is_below));
     }
+}
+
+/// Never forwarded, so no route is needed for it.
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 fn touch_neighbour((address, ifindex): (IpAddr, u32), dirty: &mut Dirty) {

@@ -4,9 +4,13 @@ use std::{net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use crate::prefix::{Family, Prefix};
+use crate::{
+    netlink::event::Skip,
+    prefix::{Family, Prefix},
+};
 
 pub mod grammar;
+pub mod protocol;
 #[cfg(test)]
 pub(crate) mod testing;
 mod text;
@@ -81,6 +85,9 @@ pub struct Selector {
     pub prefix: Option<PrefixMatch>,
     pub via: Option<IpAddr>,
     pub dev: Option<String>,
+    /// Those of Linux's that are not forwarded in XDP.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
     /// In `route del` alone: the next hops that these CPUs have of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<u32>>,
@@ -103,8 +110,10 @@ impl Selector {
     }
 
     pub fn matches(&self, route: &Route) -> bool {
+        let mut next_hops = route.next_hops.iter();
         self.matches_prefix(&route.prefix)
-            && route.next_hops.iter().any(|it| self.matches_next_hop(it.via, it.dev.as_deref()))
+            && (!self.asks_for_next_hop()
+                || next_hops.any(|it| self.matches_next_hop(it.via, it.dev.as_deref())))
     }
 
     pub fn matches_prefix(&self, prefix: &Prefix) -> bool {
@@ -153,6 +162,27 @@ pub struct RouteEntry {
     pub route: Route,
     /// Of each next hop.
     pub states: Vec<RouteState>,
+    /// `Some`: Linux has it, and we follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux: Option<LinuxRoute>,
+}
+
+/// What Linux says of a route of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxRoute {
+    /// Who made it: `RTPROT_*`.
+    pub protocol: u8,
+    /// The lowest of a prefix counts.
+    pub metric: u32,
+    /// Id of the nexthop object that it leads over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nhid: Option<u32>,
+    /// Why its packets are left to Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip: Option<Skip>,
+    /// Another route of the prefix comes before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadowed: bool,
 }
 
 /// Whether a next hop forwards, and if not, why.

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use forwarder_common::abi::{ROUTE_IDS_FIRST, ROUTE_IDS_MAX};
+use forwarder_common::abi::{ROUTE_DISCARD, ROUTE_IDS_FIRST, ROUTE_IDS_MAX, ROUTE_PUNT};
 
 use self::change::{Conflict, Without};
 pub use self::shown::mac_text;
@@ -75,8 +75,13 @@ impl<T: Table> Routing<T> {
         &mut self.table
     }
 
+    /// Prefixes that have a route of ours, and those that have one of Linux's.
     pub fn counts(&self) -> Counts {
-        self.counts
+        let mirror = self.rib.mirror();
+        Counts {
+            routes4: self.counts.routes4 + mirror.count(Family::Inet),
+            routes6: self.counts.routes6 + mirror.count(Family::Inet6),
+        }
     }
 
     /// Takes in what the kernel said, in the order in which it was said.
@@ -86,6 +91,21 @@ impl<T: Table> Routing<T> {
             self.rib.apply(event, &mut dirty);
         }
         self.follow(dirty)
+    }
+
+    /// Takes in what the kernel said, for [`Self::catch_up`] to do.
+    pub fn note(&mut self, event: Event) {
+        self.rib.apply(event, &mut self.unfinished);
+    }
+
+    /// Whether Linux's routes must be read again to know what they are; asked once.
+    pub fn take_doubt(&mut self) -> bool {
+        self.rib.take_doubt()
+    }
+
+    /// Does what has been noted, and what could not be done before.
+    pub fn catch_up(&mut self) -> Result<(), TableError> {
+        self.follow(Dirty::default())
     }
 
     /// Takes in what the ports can do now.
@@ -104,8 +124,27 @@ impl<T: Table> Routing<T> {
     /// otherwise: one of its addresses could not be written.
     pub fn is_blind(&self, family: Family) -> bool {
         // What lies below an address of this host, and could not be taken away, leads elsewhere.
-        let is_lost = |prefix: &Prefix| prefix.family() == family && self.rib.is_hidden(*prefix);
+        let is_lost = |prefix: &Prefix| {
+            prefix.family() == family && (self.rib.is_hidden(*prefix) || self.is_stale(*prefix))
+        };
         self.unfinished.prefixes.iter().any(is_lost)
+    }
+
+    /// Whether packets may go another way than Linux's route of this prefix says, since it could
+    /// not be written, or not be taken away.
+    fn is_stale(&self, prefix: Prefix) -> bool {
+        if self.rib.route(prefix).is_some() {
+            return false;
+        }
+        match self.table.route(prefix) {
+            None => self.rib.mirror().contains(prefix),
+            Some(written) => ![ROUTE_PUNT, ROUTE_DISCARD].contains(&written),
+        }
+    }
+
+    /// Whether all packets of a family go up, and why does not matter here.
+    fn is_punted(&self, family: Family) -> bool {
+        self.is_blind(family) || self.rib.mirror().rules(family).next().is_some()
     }
 
     /// Does what is dirty, and what could not be done before.
@@ -118,8 +157,8 @@ impl<T: Table> Routing<T> {
             unfinished.error
         });
         for family in Family::ALL {
-            let is_blind = self.is_blind(family);
-            self.table.set_punt_all(family, is_blind);
+            let is_punted = self.is_punted(family);
+            self.table.set_punt_all(family, is_punted);
         }
         done
     }
@@ -263,7 +302,8 @@ impl<T: Table> Routing<T> {
         }
     }
 
-    fn resolve(&self, route: &Route) -> Result<Vec<Member>, String> {
+    /// Its next hops as members, or why there is one that cannot be.
+    pub fn resolve(&self, route: &Route) -> Result<Vec<Member>, String> {
         if route.next_hops.is_empty() {
             return Err(format!("{}: a route needs a next hop", route.prefix));
         }

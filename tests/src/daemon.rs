@@ -120,10 +120,11 @@ impl Forwarder {
     }
 
     /// Starts the daemon with these arguments for `run`, separated by spaces, and waits until it
-    /// forwards. Metrics are off unless they say otherwise.
+    /// forwards. Metrics are off and Linux's routes are not followed, unless they say otherwise.
     pub fn start(self, arguments: &str) -> Result<Daemon> {
         let metrics = if arguments.contains("--metrics") { "" } else { "--metrics off" };
-        self.start_exactly(&format!("{arguments} {metrics}"))
+        let routes = if arguments.contains("--routes") { "" } else { "--routes static" };
+        self.start_exactly(&format!("{arguments} {metrics} {routes}"))
     }
 
     /// Likewise, with no argument of our own.

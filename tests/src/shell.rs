@@ -28,7 +28,7 @@ pub(crate) const NOT_IN_A_LAB: &str =
 
 const WELCOME: &str = "\
 host A 198.18.1.2 2001:db8:1::2 ── eth0 [this shell] eth1 ── 198.18.2.2 2001:db8:2::2 host B
-  forward:  forwarder run --iface eth0,eth1 &    then e.g. forwarder route add 198.18.2.0/24 via 198.18.2.2 dev eth1
+  forward:  forwarder run --iface eth0,eth1 &    it follows Linux's routes: forwarder route show
   traffic:  forwarder-lab ping 198.18.2.2        or any command on a host: forwarder-lab on A COMMAND
 ";
 

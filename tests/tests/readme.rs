@@ -33,7 +33,7 @@ fn every_command_of_the_readme_works() {
     assert_eq!(starts, 1, "one block starts the daemon, of {blocks:#?}");
     assert!(blocks.len() > 5, "{blocks:#?}");
 
-    let lab = Lab::router().build().unwrap();
+    let lab = Lab::router().static_neighbours().build().unwrap();
     let mut forwarder = Some(Forwarder::unnamed(&lab.router, binary()).unwrap());
     let run_dir = forwarder.as_ref().unwrap().run_dir().to_owned();
     let mut daemon: Option<Daemon> = None;

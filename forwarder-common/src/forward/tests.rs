@@ -163,7 +163,8 @@ fn what_is_left_to_the_kernel_and_why() {
     // The reasons that are not here have tests of their own, here or (`UnknownInterface`) where
     // the interface is looked up.
     let seen: BTreeSet<Reason> = rows.iter().map(|row| row.2).collect();
-    let elsewhere = [UnknownInterface, Frags, NoWorker, LeaseExpired, NoIpv6];
+    let elsewhere =
+        [UnknownInterface, Frags, NoWorker, LeaseExpired, NoIpv6, Discard, ForwardingOff];
     for reason in Reason::ALL {
         assert_ne!(seen.contains(&reason), elsewhere.contains(&reason), "{reason:?}");
     }
@@ -225,6 +226,25 @@ fn where_linux_has_no_ipv6_there_is_none() {
         |frame: &mut [u8]| forward(&mut Packet::from_slice(frame), &ingress, &tables(), &Unsteered);
     assert_eq!(walk(&mut ipv6_with(|_| {})), Verdict::Pass(Reason::NoIpv6));
     assert!(matches!(walk(&mut ipv4_with(|_| {})), Verdict::Redirect { .. }));
+}
+
+#[test]
+fn where_linux_does_not_forward_a_family_it_goes_up() {
+    let walk = |flags, frame: &mut [u8]| {
+        let interface = Interface { slot: 1, mac: MAC, flags };
+        let ingress = Ingress { ifindex: INGRESS, interface: &interface };
+        forward(&mut Packet::from_slice(frame), &ingress, &tables(), &Unsteered)
+    };
+    let off = Verdict::Pass(Reason::ForwardingOff);
+    let is_forwarded = |verdict| matches!(verdict, Verdict::Redirect { .. });
+    let [v4, v6] = [INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6];
+    assert_eq!(walk(v4, &mut ipv4_with(|_| {})), off);
+    assert!(is_forwarded(walk(v4, &mut ipv6_with(|_| {}))));
+    assert_eq!(walk(v6, &mut ipv6_with(|_| {})), off);
+    assert!(is_forwarded(walk(v6, &mut ipv4_with(|_| {}))));
+    // Which of the two does not matter to anybody, but it is always the same.
+    let both = v6 | INTERFACE_NO_IPV6;
+    assert_eq!(walk(both, &mut ipv6_with(|_| {})), Verdict::Pass(Reason::NoIpv6));
 }
 
 #[test]

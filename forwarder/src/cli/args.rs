@@ -132,6 +132,10 @@ pub struct RunArgs {
     /// How to attach; `auto` is native, and generic (slow, and said so) where a driver refuses
     #[arg(long, value_enum, default_value_t = ModeArg::Auto)]
     pub mode: ModeArg,
+    /// Whose routes to forward by: `kernel` follows Linux's main table; `static` knows only those
+    /// of `route add`, and forwards by them whatever Linux has
+    #[arg(long, value_enum, default_value_t = RoutesArg::Kernel)]
+    pub routes: RoutesArg,
     /// Spread flows over these CPUs (a list like 0-3,6), or leave each packet on its CPU
     #[arg(long, value_name = "off|cpus=LIST", default_value = "off")]
     pub steer: String,
@@ -174,6 +178,12 @@ pub enum ModeArg {
     Auto,
     Native,
     Generic,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoutesArg {
+    Kernel,
+    Static,
 }
 
 #[derive(Debug, Subcommand)]
@@ -227,7 +237,8 @@ Examples:
   forwarder route show root 198.18.0.0/15      this prefix and all below it
   forwarder route show match 198.18.2.7        all prefixes that contain it
   forwarder -j route show dev eth1             by this interface, perhaps among others
-  forwarder route show --per-cpu"
+  forwarder route show --per-cpu
+  forwarder route show --skipped               what is left to Linux, and why"
     )]
     Show {
         /// [root|match|exact] PREFIX, via ADDRESS, dev INTERFACE
@@ -236,6 +247,9 @@ Examples:
         /// Show what CPUs have of their own as routes, and not as a remark
         #[arg(long)]
         per_cpu: bool,
+        /// Show those of Linux's routes alone whose packets are left to it, and why
+        #[arg(long)]
+        skipped: bool,
     },
     /// Show the route that packets to an address take
     #[command(after_help = "Example:\n  forwarder route get 198.18.2.7")]
@@ -274,6 +288,10 @@ Examples:
         /// way through the old table or through the new one
         #[arg(long, conflicts_with = "replace")]
         flush: bool,
+        /// Keep them from Linux, which has `ip -batch` for files; needed where Linux's routes are
+        /// followed
+        #[arg(long)]
+        xdp_only: bool,
     },
 }
 
@@ -289,6 +307,9 @@ pub struct RouteArgs {
     /// Wait until it forwards by all of its next hops; an error when it does not in this time
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=WAIT_MAX_S))]
     pub wait: Option<u64>,
+    /// Keep it from Linux: it is forwarded by in XDP alone, and goes with the daemon
+    #[arg(long)]
+    pub xdp_only: bool,
 }
 
 #[derive(Debug, Subcommand)]

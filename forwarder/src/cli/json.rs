@@ -1,12 +1,16 @@
 //! Routes and neighbours in the keys of `ip -j`.
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
 use serde::Serialize;
 
 use crate::{
+    netlink::event::Skip,
     prefix::Family,
-    route::{NeighbourEntry, NextHop, RouteEntry, RouteState},
+    route::{
+        NeighbourEntry, NextHop, RouteEntry, RouteState,
+        protocol::{XDP, name},
+    },
 };
 
 #[derive(Debug, Serialize)]
@@ -18,8 +22,18 @@ pub(super) struct RouteJson<'a> {
     /// Of the one next hop, where there are not several.
     #[serde(flatten)]
     next_hop: Option<NextHopJson<'a>>,
-    protocol: &'static str,
+    protocol: Cow<'static, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nhid: Option<u32>,
     flags: [&'static str; 0],
+    /// Not of iproute2, like all that follows: why its packets are left to Linux.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<&'static str>,
+    /// Another route of the prefix comes before it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    shadowed: bool,
     #[serde(flatten)]
     state: Option<StateJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +85,7 @@ struct Via {
 impl<'a> RouteJson<'a> {
     /// `others` are entries of the same prefix that are not shown.
     pub(super) fn new(entry: &'a RouteEntry, others: &[RouteEntry]) -> Self {
-        let RouteEntry { route, states } = entry;
+        let RouteEntry { route, states, linux } = entry;
         let family = route.prefix.family();
         let (mut one, mut nexthops) = (None, Vec::new());
         match (&route.next_hops[..], &states[..]) {
@@ -95,7 +109,11 @@ impl<'a> RouteJson<'a> {
             dst: route.destination(),
             cpus: route.cpus.as_deref(),
             next_hop,
-            protocol: "xdp",
+            protocol: linux.as_ref().map_or(XDP.into(), |linux| name(linux.protocol)),
+            metric: linux.as_ref().map(|linux| linux.metric).filter(|metric| *metric != 0),
+            nhid: linux.as_ref().and_then(|linux| linux.nhid),
+            skipped: linux.as_ref().and_then(|linux| linux.skip).map(Skip::label),
+            shadowed: linux.as_ref().is_some_and(|linux| linux.shadowed),
             flags: [],
             state,
             nexthops,
@@ -159,7 +177,11 @@ mod tests {
 
     fn entry(line: &str, states: &[RouteState]) -> RouteEntry {
         let words: Vec<&str> = line.split_whitespace().collect();
-        RouteEntry { route: grammar::route(&words, None).unwrap(), states: states.to_vec() }
+        RouteEntry {
+            route: grammar::route(&words, None).unwrap(),
+            states: states.to_vec(),
+            linux: None,
+        }
     }
 
     #[test]

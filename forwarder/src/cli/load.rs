@@ -10,7 +10,7 @@ use std::{
 use super::{error::CliError, output::Progress};
 use crate::{
     prefix::{Family, Prefix},
-    route::{Existing, NEXT_HOPS_MAX, Route, grammar},
+    route::{Existing, NEXT_HOPS_MAX, Route, grammar, protocol},
 };
 
 /// Bytes of the longest line.
@@ -30,6 +30,8 @@ const TWICE: &str = "is there twice";
 pub(super) struct Batch {
     pub(super) routes: Vec<Route>,
     lines: Vec<usize>,
+    /// Routes of Linux's, as `route show` prints them beside ours.
+    pub(super) skipped: u64,
 }
 
 /// A line that cannot be loaded, and why.
@@ -104,6 +106,8 @@ struct Reader {
     batch: Batch,
     /// The line on which a route began that may go on.
     begun: Option<usize>,
+    /// A route began that is not ours, and may go on.
+    skips: bool,
     /// Its words, with a space between two.
     words: String,
     next_hops: usize,
@@ -120,6 +124,7 @@ impl Reader {
             existing,
             batch: Batch::default(),
             begun: None,
+            skips: false,
             words: String::new(),
             next_hops: 0,
             shown: Vec::new(),
@@ -132,6 +137,7 @@ impl Reader {
         let words = words(bytes).map_err(wrong)?;
         match words.first() {
             None => Ok(()),
+            Some(&"nexthop") if self.skips => Ok(()),
             Some(&"nexthop") if self.begun.is_some() => {
                 self.take(&words);
                 if self.next_hops > NEXT_HOPS_MAX {
@@ -142,6 +148,11 @@ impl Reader {
             Some(_) => {
                 self.route()?;
                 let words = strip_command(&words, self.existing).map_err(wrong)?;
+                self.skips = is_linuxs(words);
+                if self.skips {
+                    self.batch.skipped += 1;
+                    return Ok(());
+                }
                 self.words.clear();
                 self.next_hops = 0;
                 self.take(words);
@@ -239,6 +250,12 @@ fn words(bytes: &[u8]) -> Result<Vec<&str>, String> {
     let text = str::from_utf8(bytes).map_err(|_| "the line is not UTF-8".to_owned())?;
     let text = text.split_once('#').map_or(text, |(before, _)| before);
     Ok(text.split_whitespace().collect())
+}
+
+/// Whether the words name a protocol that is not ours.
+fn is_linuxs(words: &[&str]) -> bool {
+    let named = words.windows(2).find(|pair| matches!(pair[0], "proto" | "protocol"));
+    named.is_some_and(|pair| pair[1] != protocol::XDP && protocol::is_known(pair[1]))
 }
 
 /// Skips `route add`, as files for `ip -batch` have it.

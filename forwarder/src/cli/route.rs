@@ -41,8 +41,9 @@ pub(super) fn run<W: Write>(
             connect()?.route_delete(selector)?;
             Ok(())
         }
-        RouteCommand::Show { words, per_cpu } => {
+        RouteCommand::Show { words, per_cpu, skipped } => {
             let selector = grammar::selector(&borrowed(&words), family)?;
+            let selector = Selector { skipped, ..selector };
             stream(&mut connect()?, selector, per_cpu, output)
         }
         RouteCommand::Get { address } => {
@@ -65,13 +66,13 @@ pub(super) fn run<W: Write>(
             say(format_args!("{count} routes removed"));
             Ok(())
         }
-        RouteCommand::Load { file, replace, flush } => {
+        RouteCommand::Load { file, replace, flush, xdp_only } => {
             let existing = match (replace, flush) {
                 (_, true) => Existing::Flush,
                 (true, _) => Existing::Replace,
                 _ => Existing::Refuse,
             };
-            load(&file, family, existing, connect)
+            load(&file, family, (existing, xdp_only), connect)
         }
     }
 }
@@ -115,15 +116,21 @@ fn print_some<W: Write>(
 ) -> Result<(), CliError> {
     let of_one = |a: &RouteEntry, b: &RouteEntry| a.route.prefix == b.route.prefix;
     for entries in entries.chunk_by(of_one) {
-        match entries {
+        // Ours come first, and Linux's behind them.
+        let of_linux = entries.iter().position(|entry| entry.linux.is_some());
+        let (ours, linux) = entries.split_at(of_linux.unwrap_or(entries.len()));
+        match ours {
             [entry, others @ ..] if !per_cpu && entry.route.cpus.is_none() => {
                 list.item(&RouteJson::new(entry, others), &entry.lines(others))?;
             }
-            entries => {
-                for entry in entries {
+            ours => {
+                for entry in ours {
                     list.item(&RouteJson::new(entry, &[]), entry)?;
                 }
             }
+        }
+        for entry in linux {
+            list.item(&RouteJson::new(entry, &[]), entry)?;
         }
     }
     Ok(())
@@ -137,7 +144,7 @@ fn add(
 ) -> Result<(), CliError> {
     let route = grammar::route(&borrowed(&args.words), family)?;
     let mut client = connect()?;
-    let entry = client.route_add(route, existing)?;
+    let entry = client.route_add(route, existing, args.xdp_only)?;
     if entry.forwards() {
         return Ok(());
     }
@@ -205,18 +212,22 @@ fn flush_selectors(words: &[String], family: Option<Family>) -> Result<Vec<Selec
 fn load(
     file: &Path,
     family: Option<Family>,
-    existing: Existing,
+    (existing, xdp_only): (Existing, bool),
     connect: impl FnOnce() -> Result<Client, CliError>,
 ) -> Result<(), CliError> {
     let mut progress = Progress::on_terminal();
     let batch = load::read_file(file, family, existing, &mut progress)?;
     let total = batch.routes.len();
     let sent = |count| progress.show(format_args!("{count} of {total} routes sent"));
-    let answer = connect()?.route_load(&batch.routes, existing, sent);
+    let answer = connect()?.route_load(&batch.routes, existing, xdp_only, sent);
     progress.clear();
     match answer {
         Ok(count) => {
-            say(format_args!("{count} routes loaded"));
+            let skipped = match batch.skipped {
+                0 => String::new(),
+                skipped => format!(" ({skipped} of Linux's left out: forwarder follows them)"),
+            };
+            say(format_args!("{count} routes loaded{skipped}"));
             Ok(())
         }
         Err(ClientError::Refused(refusal)) => {

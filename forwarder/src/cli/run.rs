@@ -5,11 +5,11 @@ use std::{collections::HashSet, net::SocketAddr};
 use forwarder_common::abi::INTERFACES_MAX;
 
 use super::{
-    args::{Global, ModeArg, RunArgs},
+    args::{Global, ModeArg, RoutesArg, RunArgs},
     error::CliError,
 };
 use crate::{
-    config::{Config, Mode, Steering, check_name, cpus::parse_cpus},
+    config::{Config, Mode, RouteSource, Steering, check_name, cpus::parse_cpus},
     route::grammar::interface,
 };
 
@@ -27,6 +27,10 @@ impl RunArgs {
                 ModeArg::Auto => Mode::Auto,
                 ModeArg::Native => Mode::Native,
                 ModeArg::Generic => Mode::Generic,
+            },
+            routes: match self.routes {
+                RoutesArg::Kernel => RouteSource::Kernel,
+                RoutesArg::Static => RouteSource::Static,
             },
             steering: parse_steering(&self.steer)?,
             queue_size: self.queue_size,
@@ -109,6 +113,7 @@ mod tests {
         let config = config("run --iface eth0,eth1 --run-dir /run/forwarder").unwrap();
         assert_eq!(config.interfaces, ["eth0", "eth1"]);
         assert_eq!(config.mode, Mode::Auto);
+        assert_eq!(config.routes, RouteSource::Kernel);
         assert_eq!(config.steering, Steering::Off);
         assert_eq!(config.queue_size, 2048);
         assert_eq!(config.name, None);

@@ -100,8 +100,9 @@ impl Client {
         &mut self,
         route: Route,
         existing: Existing,
+        xdp_only: bool,
     ) -> Result<RouteEntry, ClientError> {
-        self.ask_route(&Request::RouteAdd { route, existing })
+        self.ask_route(&Request::RouteAdd { route, existing, xdp_only })
     }
 
     /// Answers with the route as it was.
@@ -126,9 +127,10 @@ impl Client {
         &mut self,
         routes: &[Route],
         existing: Existing,
+        xdp_only: bool,
         mut sent: impl FnMut(usize),
     ) -> Result<u64, ClientError> {
-        match self.ask(&Request::RouteLoad { existing })? {
+        match self.ask(&Request::RouteLoad { existing, xdp_only })? {
             Response::Ready => {}
             _ => return out_of_turn(),
         }

@@ -103,8 +103,8 @@ impl Connection {
         let answer = match request {
             Request::Status => engine.ask(Command::Status).await.map(Response::Status),
             Request::Stats => engine.ask(Command::Stats).await.map(Response::Stats),
-            Request::RouteAdd { route, existing } => engine
-                .ask(|reply| Command::RouteAdd { route, existing, reply })
+            Request::RouteAdd { route, existing, xdp_only } => engine
+                .ask(|reply| Command::RouteAdd { route, existing, xdp_only, reply })
                 .await
                 .map(Response::Route),
             Request::RouteDelete(selector) => engine
@@ -122,7 +122,9 @@ impl Connection {
                 return self.send_list(routes, Response::Routes).await;
             }
             Request::Neighbours => return self.show_neighbours().await,
-            Request::RouteLoad { existing } => return self.load(existing).await,
+            Request::RouteLoad { existing, xdp_only } => {
+                return self.load(existing, xdp_only).await;
+            }
             Request::Hello(_) | Request::LoadChunk(_) | Request::LoadCommit(_) => {
                 return Err(End::Refused("this frame has no place here".to_owned()));
             }
@@ -155,7 +157,7 @@ impl Connection {
         self.send_list(neighbours, Response::Neighbours).await
     }
 
-    async fn load(&mut self, existing: Existing) -> Result<(), End> {
+    async fn load(&mut self, existing: Existing, xdp_only: bool) -> Result<(), End> {
         self.send(&Response::Ready).await?;
         let (mut routes, mut shared) = (Vec::new(), Shared::new());
         loop {
@@ -175,7 +177,8 @@ impl Connection {
                 _ => return Err(End::Refused("the load was not finished".to_owned())),
             }
         }
-        let count = self.engine.ask(|reply| Command::RouteLoad { routes, existing, reply }).await;
+        let load = |reply| Command::RouteLoad { routes, existing, xdp_only, reply };
+        let count = self.engine.ask(load).await;
         self.send(&count.map_or_else(Response::Refused, Response::Count)).await
     }
 

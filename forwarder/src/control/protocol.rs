@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Goes up with every change of this module, or of the types that it carries.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Entries in one frame, or next hops of routes: so few that those of a request never exceed
 /// [`FRAME_MAX`].
@@ -63,11 +63,13 @@ pub enum Request {
     RouteAdd {
         route: Route,
         existing: Existing,
+        xdp_only: bool,
     },
     /// Answered by [`Response::Ready`]; then come [`Request::LoadChunk`]s and one
     /// [`Request::LoadCommit`]. Nothing happens before that.
     RouteLoad {
         existing: Existing,
+        xdp_only: bool,
     },
     LoadChunk(Chunk),
     /// The number of routes that were sent.

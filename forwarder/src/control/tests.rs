@@ -107,12 +107,13 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
         match command {
             Command::Status(reply) => drop(reply.send(Ok(status()))),
             Command::Stats(reply) => drop(reply.send(Ok(snapshot(64)))),
-            Command::RouteAdd { route, existing, reply } => {
+            Command::RouteAdd { route, existing, reply, .. } => {
                 let there = routes.iter().any(|entry| entry.route.prefix == route.prefix);
                 drop(reply.send(if there && existing == Existing::Refuse {
                     Err(Refusal::new(format!("{}: File exists", route.prefix)))
                 } else {
-                    let entry = RouteEntry { route, states: vec![RouteState::Connected] };
+                    let entry =
+                        RouteEntry { route, states: vec![RouteState::Connected], linux: None };
                     routes.push(entry.clone());
                     Ok(entry)
                 }));
@@ -120,9 +121,11 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
             Command::RouteLoad { routes: new, reply, .. } => {
                 let count = new.len() as u64;
                 let entries = new.into_iter();
-                routes.extend(
-                    entries.map(|route| RouteEntry { route, states: vec![RouteState::Connected] }),
-                );
+                routes.extend(entries.map(|route| RouteEntry {
+                    route,
+                    states: vec![RouteState::Connected],
+                    linux: None,
+                }));
                 drop(reply.send(Ok(count)));
             }
             Command::RouteDelete { selector, reply } => {
@@ -169,7 +172,8 @@ fn route(number: u32) -> Route {
 
 fn entries(count: u32) -> Vec<RouteEntry> {
     let state = RouteState::Pending { on: "neighbour".to_owned() };
-    let entry = |number| RouteEntry { route: route(number), states: vec![state.clone()] };
+    let entry =
+        |number| RouteEntry { route: route(number), states: vec![state.clone()], linux: None };
     (0..count).map(entry).collect()
 }
 

@@ -8,6 +8,7 @@ use std::{
     fmt::Arguments,
     io::{self, IsTerminal, Write},
     process::ExitCode,
+    sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -15,7 +16,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
+    sync::{Notify, mpsc},
     task::{JoinHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,10 @@ use crate::{
     config::{Config, default_name, directory, socket_path},
     control::server::{Limits as ControlLimits, Server},
     dataplane::{Dataplane, Pins, Remains},
-    engine::{EngineHandle, Refusal, run::Engine},
+    engine::{
+        EngineHandle, Refusal,
+        run::{Engine, Facts},
+    },
     metrics,
     netlink::Subscription,
     object_bytes,
@@ -91,13 +95,16 @@ async fn run(config: Config) -> Result<()> {
     let socket = socket_path(&config.run_dir, &name);
     let control = Server::bind(&socket, &config.group, ControlLimits::default())?;
     let (events, mut events_to_engine) = mpsc::channel(EVENTS_MAX);
-    let subscription = Subscription::open().await.context("cannot listen to the kernel")?;
+    let reread = Arc::new(Notify::new());
+    let subscription = Subscription::open(config.routes.follow(), Arc::clone(&reread)).await;
+    let subscription = subscription.context("cannot listen to the kernel")?;
     let following = tokio::spawn(subscription.run(events));
     let metrics_url = match &listener {
         Some(listener) => Some(metrics::server::url(listener.local_addr()?)),
         None => None,
     };
     let facts = startup::facts(&config, &report, name, metrics_url, started);
+    let facts = Facts { reread, ..facts };
     let mut engine =
         startup::prepare(object, &config, &report, facts, &mut events_to_engine).await?;
     if let Some(left) = leftovers {

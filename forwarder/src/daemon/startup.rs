@@ -3,6 +3,7 @@
 use std::{
     io,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,10 +13,11 @@ use tokio::sync::mpsc;
 
 use super::seed;
 use crate::{
-    config::{Config, Steering},
-    dataplane::{AttachError, Attached, AttachedMode, Dataplane, Options, Pins},
+    config::{Config, RouteSource, Steering},
+    dataplane::{AttachError, Attached, AttachedMode, Dataplane, Options, Pins, Tables},
     engine::run::{Engine, Facts, Port},
     netlink::{Generic, Requests, event::Event},
+    prefix::Family,
     preflight::{Report, attach::refusal},
     rib::{Abilities, Rib},
     routing::{Limits, Routing, SETS_MAX},
@@ -50,7 +52,17 @@ pub(super) async fn prepare(
         cpus: report.cpus.possible.clone(),
     };
     let mut routing = Routing::new(Rib::new(abilities), tables, limits)?;
-    routing.apply(first_lists(events).await?)?;
+    note_first_lists(events, &mut routing, config.routes).await?;
+    let followed = routing.catch_up();
+    match config.routes {
+        // What of it cannot be written is left to Linux, and `status` says so.
+        RouteSource::Kernel => {
+            if let Err(error) = followed {
+                tracing::error!(%error, "cannot take over all of Linux's routes");
+            }
+        }
+        RouteSource::Static => followed?,
+    }
 
     let slots = report.interfaces.iter().zip(1..);
     let ports = slots.map(|(facts, slot)| {
@@ -59,25 +71,30 @@ pub(super) async fn prepare(
     });
     let sockets = (Requests::open()?, Generic::open()?);
     let mut engine = Engine::new(routing, dataplane, sockets, ports.collect(), facts);
+    engine.read_sysctls();
     engine.describe_interfaces().context("cannot describe the interfaces to the programs")?;
     engine.renew_lease();
     Ok(engine)
 }
 
-/// Everything that the kernel has, once each.
-async fn first_lists(events: &mut mpsc::Receiver<Event>) -> Result<Vec<Event>> {
-    let mut first = Vec::new();
-    let is = |first: &[Event], list: fn(&Event) -> bool| first.iter().any(list);
-    let complete = |first: &[Event]| {
-        is(first, |event| matches!(event, Event::Links(_)))
-            && is(first, |event| matches!(event, Event::Addresses(_)))
-            && is(first, |event| matches!(event, Event::Locals(_)))
-            && is(first, |event| matches!(event, Event::Neighbours(_)))
-    };
-    while !complete(&first) {
-        first.push(events.recv().await.context("the kernel does not answer on netlink")?);
+/// Everything that the kernel has, once.
+async fn note_first_lists(
+    events: &mut mpsc::Receiver<Event>,
+    routing: &mut Routing<Tables>,
+    routes: RouteSource,
+) -> Result<()> {
+    loop {
+        let event = events.recv().await.context("the kernel does not answer on netlink")?;
+        // They come in this order.
+        let is_last = match routes {
+            RouteSource::Kernel => matches!(event, Event::RoutesEnd(Family::Inet6)),
+            RouteSource::Static => matches!(event, Event::Neighbours(_)),
+        };
+        routing.note(event);
+        if is_last {
+            return Ok(());
+        }
     }
-    Ok(first)
 }
 
 /// Attaches to all interfaces or, after an error, to none.
@@ -155,10 +172,12 @@ pub(super) fn facts(
         },
         metrics,
         metrics_routes: config.metrics_routes as usize,
+        routes: config.routes,
         routes4_max: config.routes4_max,
         routes6_max: config.routes6_max,
         cpus_online: report.cpus.online.clone(),
         notes: Vec::new(),
+        reread: Arc::default(),
         started,
     }
 }

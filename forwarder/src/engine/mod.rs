@@ -1,5 +1,6 @@
 //! The one owner of all maps: it takes commands and kernel events, one after the other.
 
+mod linux;
 mod probes;
 pub mod run;
 
@@ -48,12 +49,15 @@ pub enum Command {
     RouteAdd {
         route: Route,
         existing: Existing,
+        /// Linux is not to have it.
+        xdp_only: bool,
         reply: Reply<RouteEntry>,
     },
     /// All or nothing; answers with the number of routes.
     RouteLoad {
         routes: Vec<Route>,
         existing: Existing,
+        xdp_only: bool,
         reply: Reply<u64>,
     },
     /// The selector has an exact prefix; answers with the route as it was.

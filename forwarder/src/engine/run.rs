@@ -4,18 +4,20 @@ use std::{
     collections::BTreeMap,
     io,
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use forwarder_common::abi::{INTERFACE_NO_IPV6, Interface};
 use tokio::{
-    sync::mpsc,
+    sync::{Notify, mpsc},
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{Command, InterfaceStatus, Refusal, Reply, Status, probes::Probes};
 use crate::{
+    config::RouteSource,
     dataplane::{AttachedMode, Dataplane, Tables},
     netlink::{
         Generic, Requests,
@@ -23,7 +25,7 @@ use crate::{
     },
     paths::Paths,
     prefix::Family,
-    preflight::forwarding::forwarding_notes,
+    preflight::forwarding::Forwarding,
     rib::{Abilities, IPV6_MTU_MIN},
     routing::{Routing, mac_text},
     snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
@@ -31,6 +33,8 @@ use crate::{
 
 /// Events that are taken in at once: one reconciliation serves them all.
 const BATCH_MAX: usize = 4096;
+/// Why a file of routes does not go to Linux's table.
+const LOAD_REFUSED: &str = "`route load` puts routes into XDP alone, where Linux does not see them: say --xdp-only if that is meant, or load them into Linux with `ip -batch`, and forwarder follows";
 /// How often the lease is renewed and silent next hops are asked again.
 const TICK: Duration = Duration::from_secs(1);
 /// The counters of frames that no interface could be charged with.
@@ -44,10 +48,13 @@ pub struct Facts {
     pub steering: String,
     pub metrics: Option<String>,
     pub metrics_routes: usize,
+    pub routes: RouteSource,
     pub routes4_max: u32,
     pub routes6_max: u32,
     pub cpus_online: Vec<u32>,
     pub notes: Vec<String>,
+    /// To be notified where Linux's routes must be read again.
+    pub reread: Arc<Notify>,
     pub started: Instant,
 }
 
@@ -62,14 +69,15 @@ pub struct Port {
 }
 
 pub struct Engine {
-    routing: Routing<Tables>,
+    pub(super) routing: Routing<Tables>,
     pub dataplane: Dataplane,
-    requests: Requests,
+    pub(super) requests: Requests,
     generic: Generic,
     /// By interface index.
     pub ports: BTreeMap<u32, Port>,
     pub facts: Facts,
     probes: Probes,
+    forwarding: Forwarding,
 }
 
 impl Engine {
@@ -80,7 +88,8 @@ impl Engine {
         ports: BTreeMap<u32, Port>,
         facts: Facts,
     ) -> Self {
-        Self { routing, dataplane, requests, generic, ports, facts, probes: Probes::default() }
+        let (probes, forwarding) = Default::default();
+        Self { routing, dataplane, requests, generic, ports, facts, probes, forwarding }
     }
 
     /// Works until it is told to unload, or until `shutdown`. Gives back the maps, and whoever
@@ -100,19 +109,14 @@ impl Engine {
                 _ = tick.tick() => {
                     self.renew_lease();
                     self.follow_abilities().await;
+                    self.follow_sysctls();
                     self.probes.refill();
                     self.confirm().await;
                 }
-                Some(event) = events.recv() => {
-                    let mut batch = vec![event];
-                    while batch.len() < BATCH_MAX && let Ok(event) = events.try_recv() {
-                        batch.push(event);
-                    }
-                    self.apply(batch).await;
-                }
+                Some(event) = events.recv() => self.apply_with(event, &mut events).await,
                 command = commands.recv() => match command {
                     Some(Command::Unload(reply)) => return (self.dataplane, Some(reply)),
-                    Some(command) => self.command(command).await,
+                    Some(command) => self.command(command, &mut events).await,
                     None => return (self.dataplane, None),
                 },
             }
@@ -144,12 +148,32 @@ impl Engine {
         }
     }
 
+    fn follow_sysctls(&mut self) {
+        if self.read_sysctls()
+            && let Err(error) = self.describe_interfaces()
+        {
+            tracing::error!(%error, "cannot describe an interface to the programs");
+        }
+    }
+
+    /// Whether some sysctl that decides about forwarding is another now.
+    pub fn read_sysctls(&mut self) -> bool {
+        let links = self.routing.rib().links();
+        let names: Vec<&str> =
+            self.ports.keys().filter_map(|it| Some(links.get(it)?.name.as_str())).collect();
+        let now = Forwarding::read(Path::new("/proc"), &names);
+        let is_news = now != self.forwarding;
+        self.forwarding = now;
+        is_news
+    }
+
     /// Makes the programs know the interfaces as they are now.
     pub fn describe_interfaces(&mut self) -> io::Result<()> {
         for (ifindex, port) in &self.ports {
             let link = self.routing.rib().links().get(ifindex);
             match link.filter(|_| self.routing.rib().is_port(*ifindex)).and_then(describe) {
                 Some((mac, flags)) => {
+                    let flags = flags | self.sysctl_flags(*ifindex);
                     let interface = Interface { slot: port.slot, mac, flags };
                     self.dataplane.set_interface(*ifindex, interface)?;
                 }
@@ -159,6 +183,27 @@ impl Engine {
         Ok(())
     }
 
+    /// Routes that Linux does not know are forwarded by whether it forwards or not.
+    fn sysctl_flags(&self, ifindex: u32) -> u16 {
+        match self.routing.rib().links().get(&ifindex) {
+            Some(link) if self.facts.routes == RouteSource::Kernel => {
+                self.forwarding.flags(&link.name)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes in an event, and those that wait behind it.
+    pub(super) async fn apply_with(&mut self, event: Event, events: &mut mpsc::Receiver<Event>) {
+        let mut batch = vec![event];
+        while batch.len() < BATCH_MAX
+            && let Ok(event) = events.try_recv()
+        {
+            batch.push(event);
+        }
+        self.apply(batch).await;
+    }
+
     async fn apply(&mut self, events: Vec<Event>) {
         let links_changed = events.iter().any(|event| {
             matches!(event, Event::Links(_) | Event::Link(_) | Event::LinkGone { .. })
@@ -166,6 +211,9 @@ impl Engine {
         let before: Vec<u32> = self.present().collect();
         if let Err(error) = self.routing.apply(events) {
             tracing::error!(%error, "cannot follow the kernel in everything");
+        }
+        if self.routing.take_doubt() {
+            self.facts.reread.notify_one();
         }
         if links_changed {
             for gone in before.into_iter().filter(|it| !self.routing.rib().links().contains_key(it))
@@ -183,7 +231,7 @@ impl Engine {
         self.ports.keys().copied().filter(|ifindex| self.routing.rib().is_port(*ifindex))
     }
 
-    async fn confirm(&mut self) {
+    pub(super) async fn confirm(&mut self) {
         let due = self.probes.due(self.routing.unconfirmed(), Instant::now());
         for (ifindex, address) in due {
             if let Err(error) = self.requests.probe(ifindex, address).await {
@@ -192,26 +240,47 @@ impl Engine {
         }
     }
 
-    async fn command(&mut self, command: Command) {
+    async fn command(&mut self, command: Command, events: &mut mpsc::Receiver<Event>) {
+        let follows = self.facts.routes == RouteSource::Kernel;
         // Whoever asked may have gone away meanwhile: that is no error.
         match command {
             Command::Status(reply) => drop(reply.send(Ok(self.status()))),
             Command::Stats(reply) => drop(reply.send(self.snapshot())),
-            Command::RouteAdd { route, existing, reply } => {
-                let answer = self.routing.add(route, existing);
+            Command::RouteAdd { route, existing, xdp_only, reply } => {
+                // Linux has no next hops for single CPUs.
+                let is_for_linux = follows && !xdp_only && route.cpus.is_none();
+                let answer = if is_for_linux {
+                    self.add_to_linux(&route, existing, events).await
+                } else {
+                    self.routing.add(route, existing)
+                };
                 self.confirm().await;
                 drop(reply.send(answer));
             }
-            Command::RouteLoad { routes, existing, reply } => {
-                let answer = self.routing.load(routes, existing);
+            Command::RouteLoad { routes, existing, xdp_only, reply } => {
+                let answer = if follows && !xdp_only {
+                    Err(Refusal::new(LOAD_REFUSED))
+                } else {
+                    self.routing.load(routes, existing)
+                };
                 self.confirm().await;
                 drop(reply.send(answer));
             }
             Command::RouteDelete { selector, reply } => {
-                drop(reply.send(self.routing.delete(&selector)));
+                let answer = if self.routing.has_own(&selector) || !follows {
+                    self.routing.delete(&selector)
+                } else {
+                    self.delete_from_linux(&selector, events).await
+                };
+                drop(reply.send(answer));
             }
             Command::RouteFlush { selector, reply } => {
-                drop(reply.send(self.routing.flush(&selector)));
+                let mut answer = self.routing.flush(&selector);
+                if let (true, Ok(own)) = (follows, &answer) {
+                    let own = *own;
+                    answer = self.flush_from_linux(&selector, events).await.map(|it| it + own);
+                }
+                drop(reply.send(answer));
             }
             Command::RouteShow { selector, after, reply } => {
                 drop(reply.send(Ok(self.routing.page(&selector, after))));
@@ -251,9 +320,6 @@ impl Engine {
     }
 
     fn notes(&self) -> Vec<String> {
-        let names: Vec<String> =
-            self.ports.iter().map(|(ifindex, port)| self.port(*ifindex, port).name).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut notes = self.facts.notes.clone();
         let blind = Family::ALL.into_iter().filter(|family| self.routing.is_blind(*family));
         notes.extend(blind.map(|family| {
@@ -262,7 +328,17 @@ impl Engine {
                  the maps (too many?), and its packets might be forwarded"
             )
         }));
-        notes.extend(forwarding_notes(Path::new("/proc"), &names));
+        for family in Family::ALL {
+            let rules = self.routing.rib().mirror().rules(family);
+            notes.extend(rules.map(|rule| {
+                format!(
+                    "no {family} is forwarded in XDP: the rule of priority {} may send packets \
+                     another way than the main table ({})",
+                    rule.priority, rule.text
+                )
+            }));
+        }
+        notes.extend(self.forwarding.notes(self.facts.routes));
         notes
     }
 

@@ -1,16 +1,24 @@
 //! Messages into [`Event`]s: pure, and without a panic on any bytes.
 
+mod nexthop;
+mod route;
+mod rule;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_core::NLM_F_REPLACE;
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_REPLACE};
 
+pub(super) use self::{
+    nexthop::{NEXTHOP_HEADER_LEN, RTM_GETNEXTHOP, nexthop},
+    route::{default_route_interfaces, kernel_route, local_route, route_interfaces},
+    rule::{LOCAL_PRIORITY, MAIN_PRIORITY, RULE_HEADER_LEN, RuleKind, rule},
+};
 use super::{
-    event::{Address, Event, Link, Neighbour, NeighbourState},
+    event::{Address, Event, Link, Neighbour, NeighbourState, Position},
     local_routes::LocalRoute,
     wire::{Attributes, Message, text, u16_at, u32_at},
 };
-use crate::prefix::Prefix;
 
 /// Sizes of the headers behind the message header: `ifinfomsg`, `ifaddrmsg`, `rtmsg`, `ndmsg`.
 pub(super) const LINK_HEADER_LEN: usize = 16;
@@ -44,6 +52,8 @@ pub(super) enum Change {
     LocalRouteGone(LocalRoute),
     /// A route of the local table, of whatever type, replaced another that is not named.
     LocalRouteReplaced,
+    /// Some rule came or went: they are read again.
+    Rules,
 }
 
 /// What a notification means; `None` where it is not about anything that we follow.
@@ -59,14 +69,34 @@ pub(super) fn change(message: &Message<'_>) -> Option<Change> {
             let Neighbour { ifindex, address, .. } = neighbour(body)?;
             Event::NeighbourGone { ifindex, address }
         }
-        libc::RTM_NEWROUTE if message.flags & NLM_F_REPLACE != 0 => {
-            return in_local_table(body).then_some(Change::LocalRouteReplaced);
-        }
-        libc::RTM_NEWROUTE => return Some(Change::LocalRoute(local_route(body)?)),
-        libc::RTM_DELROUTE => return Some(Change::LocalRouteGone(local_route(body)?)),
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => return route_change(message),
+        nexthop::RTM_NEWNEXTHOP => Event::Nexthop(nexthop(body)?),
+        nexthop::RTM_DELNEXTHOP => Event::NexthopGone { id: nexthop(body)?.id },
+        libc::RTM_NEWRULE | libc::RTM_DELRULE => return Some(Change::Rules),
         _ => return None,
     };
     Some(Change::Event(event))
+}
+
+fn route_change(message: &Message<'_>) -> Option<Change> {
+    let body = message.body;
+    let (is_new, flags) = (message.kind == libc::RTM_NEWROUTE, message.flags);
+    if let Some((prefix, route)) = kernel_route(body) {
+        if !is_new {
+            return Some(Change::Event(Event::RouteGone { prefix, route }));
+        }
+        let position = match flags {
+            flags if flags & NLM_F_REPLACE != 0 => Position::Replace,
+            flags if flags & NLM_F_APPEND != 0 => Position::Last,
+            _ => Position::First,
+        };
+        return Some(Change::Event(Event::Route { prefix, route, position }));
+    }
+    if is_new && flags & NLM_F_REPLACE != 0 {
+        return route::in_local_table(body).then_some(Change::LocalRouteReplaced);
+    }
+    let route = local_route(body)?;
+    Some(if is_new { Change::LocalRoute(route) } else { Change::LocalRouteGone(route) })
 }
 
 /// Which of a link's three places an XDP program sits in.
@@ -235,99 +265,6 @@ fn neighbour_state(bits: u16) -> NeighbourState {
         libc::NUD_PERMANENT => NeighbourState::Permanent,
         _ => NeighbourState::None,
     }
-}
-
-/// A route of the local table that makes its prefix ours.
-pub(super) fn local_route(body: &[u8]) -> Option<LocalRoute> {
-    let route = Route::read(body)?;
-    let types = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST, libc::RTN_MULTICAST];
-    if !in_local_table(body) || !types.contains(&route.kind) {
-        return None;
-    }
-    let source = route.attributes.get(libc::RTA_PREFSRC);
-    Some(LocalRoute {
-        prefix: Prefix::new(IpNet::new(route.destination()?, route.length).ok()?).ok()?,
-        kind: route.kind,
-        tos: route.tos,
-        ifindex: route.attributes.u32(libc::RTA_OIF),
-        priority: route.attributes.u32(libc::RTA_PRIORITY),
-        source: source.and_then(|source| ip(route.family, source)),
-    })
-}
-
-fn in_local_table(body: &[u8]) -> bool {
-    Route::read(body).is_some_and(|route| route.table == u32::from(libc::RT_TABLE_LOCAL))
-}
-
-/// By which interfaces a default route of the main table leaves; none for another route.
-pub(super) fn default_route_interfaces(body: &[u8]) -> Option<Vec<u32>> {
-    let route = Route::read(body)?;
-    let is_default = route.table == u32::from(libc::RT_TABLE_MAIN)
-        && route.kind == libc::RTN_UNICAST
-        && route.length == 0;
-    is_default.then(|| route.interfaces())
-}
-
-/// By which interfaces the route leaves that the kernel chose for a destination.
-pub(super) fn route_interfaces(body: &[u8]) -> Option<Vec<u32>> {
-    Some(Route::read(body)?.interfaces())
-}
-
-struct Route<'a> {
-    family: u8,
-    length: u8,
-    tos: u8,
-    kind: u8,
-    table: u32,
-    attributes: Attributes<'a>,
-}
-
-impl<'a> Route<'a> {
-    fn read(body: &'a [u8]) -> Option<Self> {
-        let &[family, length, _source_length, tos, table, _protocol, _scope, kind, ..] = body
-        else {
-            return None;
-        };
-        let attributes = Attributes::after(ROUTE_HEADER_LEN, body);
-        Some(Self {
-            family,
-            length,
-            tos,
-            kind,
-            table: attributes.u32(libc::RTA_TABLE).unwrap_or(u32::from(table)),
-            attributes,
-        })
-    }
-
-    fn destination(&self) -> Option<IpAddr> {
-        match self.attributes.get(libc::RTA_DST) {
-            Some(destination) => ip(self.family, destination),
-            None if self.length != 0 => None,
-            None if self.family == AF_INET => Some(IpAddr::from([0; 4])),
-            None if self.family == AF_INET6 => Some(IpAddr::from([0; 16])),
-            None => None,
-        }
-    }
-
-    fn interfaces(&self) -> Vec<u32> {
-        let several = self.attributes.get(libc::RTA_MULTIPATH).map(next_hop_interfaces);
-        self.attributes.u32(libc::RTA_OIF).into_iter().chain(several.unwrap_or_default()).collect()
-    }
-}
-
-/// The interfaces in a list of `rtnexthop`.
-fn next_hop_interfaces(mut list: &[u8]) -> Vec<u32> {
-    const LEN_MIN: usize = 8;
-    let mut interfaces = Vec::new();
-    while let (Some(length), Some(ifindex)) = (u16_at(list, 0), u32_at(list, 4)) {
-        let length = usize::from(length);
-        if length < LEN_MIN || length > list.len() {
-            break;
-        }
-        interfaces.push(ifindex);
-        list = list.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    interfaces
 }
 
 fn ip(family: u8, octets: &[u8]) -> Option<IpAddr> {

@@ -4,7 +4,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::prefix::Prefix;
+use crate::prefix::{Family, Prefix};
+
+mod route;
+
+pub use self::route::{KernelRoute, Next, Nexthop, NexthopWay, Position, Rule, Skip};
 
 /// One change, or one complete list. A list replaces all that was known of its kind: it comes at
 /// the start and whenever notifications were lost.
@@ -28,6 +32,28 @@ pub enum Event {
         ifindex: u32,
         address: IpAddr,
     },
+    /// All routes of a family in the main table begin to be told again.
+    RoutesBegin(Family),
+    /// Some of them: those of one prefix come one after the other, in Linux's order.
+    Routes(Vec<(Prefix, KernelRoute)>),
+    /// They have all been told: what was not is gone.
+    RoutesEnd(Family),
+    Route {
+        prefix: Prefix,
+        route: KernelRoute,
+        position: Position,
+    },
+    RouteGone {
+        prefix: Prefix,
+        route: KernelRoute,
+    },
+    Nexthops(Vec<Nexthop>),
+    Nexthop(Nexthop),
+    NexthopGone {
+        id: u32,
+    },
+    /// Policy rules that are not those which every machine has.
+    Rules(Vec<Rule>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

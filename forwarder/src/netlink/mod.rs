@@ -11,6 +11,7 @@ mod generic;
 mod lists;
 mod local_routes;
 mod requests;
+mod reread;
 mod socket;
 mod subscribe;
 mod wire;
@@ -18,8 +19,8 @@ mod wire;
 pub use decode::{LinkDetails, XdpAttachment, XdpMode};
 pub use generic::{Generic, Offloads, Queues, XdpFeatures};
 pub use lists::ListError;
-pub use requests::{RequestError, Requests};
-pub use subscribe::{SubscribeError, Subscription};
+pub use requests::{LinuxWrite, RequestError, Requests};
+pub use subscribe::{Follow, SubscribeError, Subscription};
 
 #[cfg(test)]
 mod live_tests;

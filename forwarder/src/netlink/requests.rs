@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-use netlink_packet_core::NLM_F_CREATE;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use tokio::sync::Mutex;
 
 use super::{
@@ -17,8 +17,9 @@ use super::{
     event::NeighbourState,
     lists::{self, ListError},
     socket::Socket,
-    wire::{Attributes, Request},
+    wire::{Attributes, Request, push_attribute},
 };
+use crate::{paths::Member, prefix::Prefix, route::protocol::FORWARDER};
 
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -28,10 +29,20 @@ pub enum RequestError {
     List(#[from] ListError),
     #[error("cannot ask the kernel for the route to {destination}: {source}")]
     Route { destination: IpAddr, source: io::Error },
+    #[error("Linux does not take the route {prefix}: {source}")]
+    WriteRoute { prefix: Prefix, source: io::Error },
     #[error("the kernel does not resolve {address} on interface {ifindex}: {source}")]
     Probe { ifindex: u32, address: IpAddr, source: io::Error },
     #[error("cannot ask the kernel's {family} about interface {ifindex}: {source}")]
     Generic { family: &'static str, ifindex: u32, source: io::Error },
+}
+
+/// How a route of ours changes in Linux's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinuxWrite {
+    Add,
+    Replace,
+    Delete,
 }
 
 /// A socket for requests, one at a time.
@@ -81,6 +92,19 @@ impl Requests {
         }
     }
 
+    /// Changes the main table, under our protocol. Members are ascending; none for a deletion.
+    pub async fn write_route(
+        &self,
+        write: LinuxWrite,
+        prefix: Prefix,
+        members: &[Member],
+    ) -> Result<(), RequestError> {
+        let request = route_request(write, prefix, members);
+        let mut socket = self.0.lock().await;
+        let written = socket.request(request, |_| None::<()>).await;
+        written.map(drop).map_err(|source| RequestError::WriteRoute { prefix, source })
+    }
+
     /// The id that a network namespace has in this one; links name theirs by it.
     pub async fn namespace_id(&self, namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
         // `linux/net_namespace.h`; a `rtgenmsg` is one byte, padded.
@@ -109,6 +133,71 @@ impl Requests {
         socket.request(request, |_| None::<()>).await.map_err(failed)?;
         Ok(())
     }
+}
+
+/// What a route of IPv6 has where nobody says otherwise (`IP6_RT_PRIO_USER`); of IPv4 it is zero.
+const METRIC6: u32 = 1024;
+// Not in `libc`.
+const RTA_VIA: u16 = 18;
+const RTNH_HEADER_LEN: usize = 8;
+
+fn route_request(write: LinuxWrite, prefix: Prefix, members: &[Member]) -> Request {
+    let (family, destination) = octets(prefix.address());
+    let (kind, flags) = match write {
+        LinuxWrite::Add => (libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL),
+        LinuxWrite::Replace => (libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE),
+        LinuxWrite::Delete => (libc::RTM_DELROUTE, 0),
+    };
+    let is_connected = members.iter().all(|member| member.hop.via.is_none());
+    let scope = match (write, is_connected && family == AF_INET) {
+        (LinuxWrite::Delete, _) => libc::RT_SCOPE_NOWHERE,
+        (_, true) => libc::RT_SCOPE_LINK,
+        _ => libc::RT_SCOPE_UNIVERSE,
+    };
+    let table = libc::RT_TABLE_MAIN;
+    let header =
+        [family, prefix.len(), 0, 0, table, FORWARDER, scope, libc::RTN_UNICAST, 0, 0, 0, 0];
+    let mut request = Request::new(kind, flags, &header).attribute(libc::RTA_DST, &destination);
+    if family == AF_INET6 {
+        request = request.attribute(libc::RTA_PRIORITY, &METRIC6.to_ne_bytes());
+    }
+    match members {
+        [] => request,
+        [only] => {
+            request = request.attribute(libc::RTA_OIF, &only.hop.ifindex.to_ne_bytes());
+            match gateway(family, only) {
+                Some((kind, value)) => request.attribute(kind, &value),
+                None => request,
+            }
+        }
+        several => {
+            let list: Vec<u8> = several.iter().flat_map(|it| next_hop(family, it)).collect();
+            request.attribute(libc::RTA_MULTIPATH, &list)
+        }
+    }
+}
+
+/// An `rtnexthop`.
+#[expect(clippy::cast_possible_truncation, reason = "some bytes; weights are 256 at most")]
+fn next_hop(family: u8, member: &Member) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 0, (member.weight - 1) as u8];
+    bytes.extend_from_slice(&member.hop.ifindex.to_ne_bytes());
+    debug_assert_eq!(bytes.len(), RTNH_HEADER_LEN);
+    if let Some((kind, value)) = gateway(family, member) {
+        push_attribute(&mut bytes, kind, &value);
+    }
+    let length = bytes.len() as u16;
+    bytes[..2].copy_from_slice(&length.to_ne_bytes());
+    bytes
+}
+
+/// Of the route's family, or another with its number before it.
+fn gateway(family: u8, member: &Member) -> Option<(u16, Vec<u8>)> {
+    let (of, octets) = octets(member.hop.via?);
+    if of == family {
+        return Some((libc::RTA_GATEWAY, octets));
+    }
+    Some((RTA_VIA, [&u16::from(of).to_ne_bytes()[..], &octets].concat()))
 }
 
 /// With which flags an entry is used without a change to it. `None`: with none, since the kernel

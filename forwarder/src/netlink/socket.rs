@@ -19,6 +19,7 @@ const DATAGRAM_MAX: usize = 256 << 10;
 /// How often a list is asked for that changes while the kernel writes it.
 const DUMP_ATTEMPTS_MAX: u32 = 32;
 const DUMP_PAUSE: Duration = Duration::from_millis(5);
+const CHANGING: &str = "it changed each time while the kernel wrote it";
 
 pub(super) struct Socket {
     inner: TokioSocket,
@@ -112,15 +113,51 @@ impl Socket {
                 result => return result,
             }
         }
-        Err(io::Error::other("it changed each time while the kernel wrote it"))
+        Err(io::Error::other(CHANGING))
+    }
+
+    /// Likewise, a part at a time, as it comes: to be called until it gives [`Part::End`].
+    pub(super) async fn dump_part<T>(
+        &mut self,
+        dump: &mut Dump,
+        decode: impl Fn(&Message<'_>) -> Option<T>,
+    ) -> io::Result<Part<T>> {
+        if !dump.is_asked {
+            if dump.attempts > DUMP_ATTEMPTS_MAX {
+                return Err(io::Error::other(CHANGING));
+            }
+            sleep(DUMP_PAUSE * dump.attempts).await;
+            dump.attempts += 1;
+            (dump.is_asked, dump.is_interrupted) = (true, false);
+            self.ask(dump.request.clone(), NLM_F_DUMP).await?;
+            return Ok(Part::Begin);
+        }
+        let (port, sequence) = (self.port, self.sequence);
+        let mut answers = Answers { list: Vec::new(), interrupted: dump.is_interrupted };
+        let end = messages(self.receive().await?)
+            .filter(|message| message.port == port && message.sequence == sequence)
+            .find_map(|message| answers.take(&message, &decode));
+        dump.is_interrupted = answers.interrupted;
+        if let Some(end) = end {
+            self.unfinished = false;
+            end?;
+            dump.is_asked = false;
+            dump.is_complete = !dump.is_interrupted;
+        }
+        Ok(if dump.is_complete { Part::End(answers.list) } else { Part::Some(answers.list) })
     }
 
     async fn exchange<T>(
         &mut self,
-        mut request: Request,
+        request: Request,
         flags: u16,
         decode: impl Fn(&Message<'_>) -> Option<T>,
     ) -> io::Result<Vec<T>> {
+        self.ask(request, flags).await?;
+        self.answers(decode).await
+    }
+
+    async fn ask(&mut self, mut request: Request, flags: u16) -> io::Result<()> {
         if self.unfinished {
             // The kernel refuses a list while another has not been read to its end.
             let _ = self.answers(|_| None::<()>).await;
@@ -130,7 +167,7 @@ impl Socket {
         let kernel = SocketAddr::new(0, 0);
         self.inner.socket_ref().send_to(request.encode(self.sequence), &kernel, 0)?;
         self.unfinished = true;
-        self.answers(decode).await
+        Ok(())
     }
 
     async fn answers<T>(
@@ -149,6 +186,31 @@ impl Socket {
                 return answers.complete();
             }
         }
+    }
+}
+
+/// A list that is read in parts.
+#[derive(Debug)]
+pub(super) struct Dump {
+    request: Request,
+    attempts: u32,
+    is_asked: bool,
+    is_interrupted: bool,
+    is_complete: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Part<T> {
+    /// It begins; and again where it changed meanwhile: what came before may be out of date.
+    Begin,
+    Some(Vec<T>),
+    /// The last part.
+    End(Vec<T>),
+}
+
+impl Dump {
+    pub(super) fn new(request: Request) -> Self {
+        Self { request, attempts: 0, is_asked: false, is_interrupted: false, is_complete: false }
     }
 }
 

@@ -1,31 +1,38 @@
 //! Follows the kernel: first the complete lists, then every change; the lists again whenever a
 //! notification was lost.
 
-use std::{convert::Infallible, io, time::Duration};
+use std::{collections::HashSet, convert::Infallible, io, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::mpsc,
+    sync::{Notify, mpsc},
     time::{Instant, sleep, sleep_until},
 };
 use tracing::warn;
 
 use super::{
     decode::{Change, change},
-    event::Event,
+    event::{Event, KernelRoute, Next, NexthopWay},
     lists::{self, ListError},
     local_routes::LocalRoutes,
-    socket::Socket,
+    reread::Reread,
+    socket::{Part, Socket},
     wire::messages,
 };
+use crate::prefix::{Family, Prefix};
 
 /// Of notifications, a socket: some 50,000.
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 /// Before everything is read again, so that a storm of notifications is not answered by one of
 /// dumps.
 const RESYNC_PAUSE: Duration = Duration::from_millis(100);
-/// After a link went down, until the local table is read again: IPv4 routes vanish then without a
+/// After a link went down, until routes are read again: IPv4 routes vanish then without a
 /// notification, and only after the link's.
 const SILENT_REMOVAL: Duration = Duration::from_millis(200);
+/// After any news of a link, until nexthop objects are read again: groups lose the members that
+/// cannot be used, and that is not told.
+const SILENT_NEXTHOPS: Duration = Duration::from_millis(50);
+/// Before routes are read again because somebody asked for it.
+const ASKED_PAUSE: Duration = Duration::from_millis(100);
 
 const ROUTING_GROUPS: [u32; 5] = [
     libc::RTNLGRP_LINK,
@@ -34,7 +41,18 @@ const ROUTING_GROUPS: [u32; 5] = [
     libc::RTNLGRP_IPV4_ROUTE,
     libc::RTNLGRP_IPV6_ROUTE,
 ];
+/// Where Linux's routes are followed.
+const MIRROR_GROUPS: [u32; 3] =
+    [libc::RTNLGRP_IPV4_RULE, libc::RTNLGRP_IPV6_RULE, libc::RTNLGRP_NEXTHOP];
 const NEIGHBOUR_GROUPS: [u32; 1] = [libc::RTNLGRP_NEIGH];
+
+/// What of the kernel is followed beside links, addresses, local routes and neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// The main table, nexthop objects and rules.
+    Routes,
+    NoRoutes,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
@@ -58,8 +76,24 @@ pub struct Subscription {
     requests: Socket,
     /// Until they are sent.
     lists: Vec<Event>,
-    local_table: LocalTable,
+    local_routes: LocalRoutes,
+    /// Interfaces by which IPv4 routes of the main table leave, or have left.
+    egresses: HashSet<u32>,
+    due: Due,
+    /// Whoever asks by it that routes be read again.
+    asked: Arc<Notify>,
+    follow: Follow,
     receive_buffer: usize,
+}
+
+/// What is to be read again, and when.
+#[derive(Default)]
+struct Due {
+    locals: Reread,
+    routes4: Reread,
+    routes6: Reread,
+    nexthops: Reread,
+    rules: Reread,
 }
 
 /// Why following ended.
@@ -70,9 +104,10 @@ enum End {
 }
 
 impl Subscription {
-    /// In the network namespace of the calling thread; so must [`Self::run`] be.
-    pub async fn open() -> Result<Self, SubscribeError> {
-        Self::with_receive_buffer(RECEIVE_BUFFER_BYTES).await
+    /// In the network namespace of the calling thread; so must [`Self::run`] be. A notification by
+    /// `asked` has the main table read again.
+    pub async fn open(follow: Follow, asked: Arc<Notify>) -> Result<Self, SubscribeError> {
+        Self::with_receive_buffer(RECEIVE_BUFFER_BYTES, follow, asked).await
     }
 
     /// Sends all lists, then changes as they come, until the receiver is dropped.
@@ -88,7 +123,13 @@ impl Subscription {
                 if events.is_closed() {
                     return;
                 }
-                match Self::with_receive_buffer(self.receive_buffer).await {
+                match Self::with_receive_buffer(
+                    self.receive_buffer,
+                    self.follow,
+                    Arc::clone(&self.asked),
+                )
+                .await
+                {
                     Ok(fresh) => break fresh,
                     Err(error) => warn!("{error}: trying again"),
                 }
@@ -96,11 +137,17 @@ impl Subscription {
         }
     }
 
-    pub(super) async fn with_receive_buffer(bytes: usize) -> Result<Self, SubscribeError> {
+    pub(super) async fn with_receive_buffer(
+        bytes: usize,
+        follow: Follow,
+        asked: Arc<Notify>,
+    ) -> Result<Self, SubscribeError> {
         // Before the lists are read, so that nothing falls in between.
         let subscribe =
             |groups: &[u32]| Socket::subscribe(groups, bytes).map_err(SubscribeError::Socket);
-        let (routing, neighbours) = (subscribe(&ROUTING_GROUPS)?, subscribe(&NEIGHBOUR_GROUPS)?);
+        let mirror = if follow == Follow::Routes { &MIRROR_GROUPS[..] } else { &[] };
+        let routing = subscribe(&[&ROUTING_GROUPS[..], mirror].concat())?;
+        let neighbours = subscribe(&NEIGHBOUR_GROUPS)?;
         let mut requests =
             Socket::open(netlink_sys::protocols::NETLINK_ROUTE).map_err(SubscribeError::Socket)?;
 
@@ -113,78 +160,181 @@ impl Subscription {
             local_routes.list(),
             Event::Neighbours(lists::neighbours(&mut requests).await?),
         ];
-        let local_table = LocalTable { routes: local_routes, due: None };
-        Ok(Self { routing, neighbours, requests, lists, local_table, receive_buffer: bytes })
+        let (egresses, due) = (HashSet::new(), Due::default());
+        Ok(Self {
+            routing,
+            neighbours,
+            requests,
+            lists,
+            local_routes,
+            egresses,
+            due,
+            asked,
+            follow,
+            receive_buffer: bytes,
+        })
     }
 
     async fn follow(&mut self, events: &mpsc::Sender<Event>) -> Result<Infallible, End> {
         for list in std::mem::take(&mut self.lists) {
             send(events, list).await?;
         }
+        if self.follow == Follow::Routes {
+            self.send_rules(events).await?;
+            self.send_nexthops(events).await?;
+            for family in Family::ALL {
+                self.send_routes(family, events).await?;
+            }
+        }
         loop {
-            let due = self.local_table.due;
+            let due = self.due.next();
             let datagram = tokio::select! {
                 () = events.closed() => return Err(End::Closed),
+                () = self.asked.notified() => {
+                    self.due.routes4.ask(Instant::now(), ASKED_PAUSE);
+                    self.due.routes6.ask(Instant::now(), ASKED_PAUSE);
+                    continue;
+                }
                 datagram = self.routing.receive() => datagram,
                 datagram = self.neighbours.receive() => datagram,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
-                    if let Some(list) = self.local_table.read(&mut self.requests).await? {
-                        send(events, list).await?;
-                    }
+                    self.reread(events).await?;
                     continue;
                 }
             };
             let datagram = datagram.map_err(SubscribeError::Lost)?;
             for change in messages(datagram).filter_map(|message| change(&message)) {
-                if let Some(event) = self.local_table.follow(change) {
-                    send(events, event).await?;
+                let event = match change {
+                    Change::Event(event) => Some(event),
+                    Change::LocalRoute(route) => self.local_routes.insert(route),
+                    Change::LocalRouteGone(route) => self.local_routes.remove(&route),
+                    Change::LocalRouteReplaced => {
+                        self.due.locals.ask(Instant::now(), Duration::ZERO);
+                        None
+                    }
+                    Change::Rules => {
+                        self.due.rules.ask(Instant::now(), Duration::ZERO);
+                        None
+                    }
+                };
+                let Some(event) = event else { continue };
+                self.due.note(&event, &self.egresses);
+                match &event {
+                    Event::Route { .. } | Event::RouteGone { .. }
+                        if self.follow == Follow::NoRoutes => {}
+                    _ => {
+                        note_egresses(&event, &mut self.egresses);
+                        send(events, event).await?;
+                    }
                 }
             }
         }
     }
+
+    async fn reread(&mut self, events: &mpsc::Sender<Event>) -> Result<(), End> {
+        let now = Instant::now();
+        if self.due.locals.is_due(now) {
+            let routes = lists::local_routes(&mut self.requests).await?;
+            if routes != self.local_routes {
+                self.local_routes = routes;
+                send(events, self.local_routes.list()).await?;
+            }
+        }
+        if self.due.rules.is_due(now) && self.follow == Follow::Routes {
+            self.send_rules(events).await?;
+        }
+        if self.due.nexthops.is_due(now) && self.follow == Follow::Routes {
+            self.send_nexthops(events).await?;
+        }
+        if self.due.routes4.is_due(now) && self.follow == Follow::Routes {
+            self.send_routes(Family::Inet, events).await?;
+        }
+        if self.due.routes6.is_due(now) && self.follow == Follow::Routes {
+            self.send_routes(Family::Inet6, events).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_rules(&mut self, events: &mpsc::Sender<Event>) -> Result<(), End> {
+        let rules = lists::rules(&mut self.requests).await?;
+        send(events, Event::Rules(rules)).await
+    }
+
+    async fn send_nexthops(&mut self, events: &mpsc::Sender<Event>) -> Result<(), End> {
+        let nexthops = lists::nexthops(&mut self.requests).await?;
+        self.egresses.extend(nexthops.iter().filter_map(|it| match it.way {
+            NexthopWay::Hop(hop) => Some(hop.ifindex),
+            _ => None,
+        }));
+        send(events, Event::Nexthops(nexthops)).await
+    }
+
+    async fn send_routes(
+        &mut self,
+        family: Family,
+        events: &mpsc::Sender<Event>,
+    ) -> Result<(), End> {
+        let mut dump = lists::routes(family);
+        let mut is_complete = false;
+        while !is_complete {
+            let part = lists::routes_part(&mut self.requests, &mut dump).await?;
+            is_complete = matches!(part, Part::End(_));
+            let event = match part {
+                Part::Begin => Event::RoutesBegin(family),
+                Part::Some(routes) | Part::End(routes) => Event::Routes(routes),
+            };
+            note_egresses(&event, &mut self.egresses);
+            send(events, event).await?;
+        }
+        send(events, Event::RoutesEnd(family)).await
+    }
 }
 
-/// The local table as last told, and when it has to be read again.
-struct LocalTable {
-    routes: LocalRoutes,
-    due: Option<Instant>,
-}
+impl Due {
+    fn next(&self) -> Option<Instant> {
+        let all = [&self.locals, &self.routes4, &self.routes6, &self.nexthops, &self.rules];
+        all.into_iter().filter_map(Reread::next).min()
+    }
 
-impl LocalTable {
-    fn follow(&mut self, change: Change) -> Option<Event> {
-        match change {
-            Change::Event(event) => {
-                if may_hide_removals(&event) {
-                    self.due = Some(Instant::now() + SILENT_REMOVAL);
+    /// What happens along with an event, and is not told.
+    fn note(&mut self, event: &Event, egresses: &HashSet<u32>) {
+        match event {
+            Event::Link(link) => {
+                self.nexthops.ask(Instant::now(), SILENT_NEXTHOPS);
+                if !link.up {
+                    self.note_removals(link.ifindex, egresses);
                 }
-                Some(event)
             }
-            Change::LocalRoute(route) => self.routes.insert(route),
-            Change::LocalRouteGone(route) => self.routes.remove(&route),
-            Change::LocalRouteReplaced => {
-                self.due = Some(Instant::now());
-                None
+            Event::LinkGone { ifindex } => {
+                self.nexthops.ask(Instant::now(), SILENT_NEXTHOPS);
+                self.note_removals(*ifindex, egresses);
             }
+            // Routes that prefer it as source go with it.
+            Event::AddressGone(address) => self.note_removals(address.ifindex, egresses),
+            _ => {}
         }
     }
 
-    /// The list, if it is another than was told.
-    async fn read(&mut self, requests: &mut Socket) -> Result<Option<Event>, SubscribeError> {
-        self.due = None;
-        let routes = lists::local_routes(requests).await?;
-        if routes == self.routes {
-            return Ok(None);
+    fn note_removals(&mut self, ifindex: u32, egresses: &HashSet<u32>) {
+        let now = Instant::now();
+        self.locals.ask(now, SILENT_REMOVAL);
+        // A list of a million routes is not read for every container that ends.
+        if egresses.contains(&ifindex) {
+            self.routes4.ask(now, SILENT_REMOVAL);
         }
-        self.routes = routes;
-        Ok(Some(self.routes.list()))
     }
 }
 
-fn may_hide_removals(event: &Event) -> bool {
+fn note_egresses(event: &Event, egresses: &mut HashSet<u32>) {
+    let mut note = |prefix: &Prefix, route: &KernelRoute| {
+        if let (true, Next::Members(members)) = (prefix.is_ipv4(), &route.next) {
+            egresses.extend(members.iter().map(|member| member.hop.ifindex));
+        }
+    };
     match event {
-        Event::Link(link) => !link.up,
-        Event::LinkGone { .. } => true,
-        _ => false,
+        Event::Routes(routes) => routes.iter().for_each(|(prefix, route)| note(prefix, route)),
+        Event::Route { prefix, route, .. } => note(prefix, route),
+        _ => {}
     }
 }
 
@@ -195,5 +345,11 @@ async fn send(events: &mpsc::Sender<Event>, event: Event) -> Result<(), End> {
 impl From<SubscribeError> for End {
     fn from(error: SubscribeError) -> Self {
         Self::Failed(error)
+    }
+}
+
+impl From<ListError> for End {
+    fn from(error: ListError) -> Self {
+        Self::Failed(error.into())
     }
 }

@@ -52,8 +52,18 @@ impl<V> PrefixMap<V> {
         self.values.get(&prefix)
     }
 
+    pub fn get_mut(&mut self, prefix: Prefix) -> Option<&mut V> {
+        self.values.get_mut(&prefix)
+    }
+
     pub fn contains(&self, prefix: Prefix) -> bool {
         self.values.contains_key(&prefix)
+    }
+
+    /// Prefixes of a family.
+    pub fn count(&self, family: Family) -> u64 {
+        let lens = &self.lens[usize::from(family == Family::Inet6)];
+        lens.values().map(|count| *count as u64).sum()
     }
 
     pub fn keys(&self) -> impl Iterator<Item = Prefix> {

@@ -5,7 +5,7 @@ use super::{
     peer::{Peer, Place},
 };
 use crate::{
-    config::{Config, Mode, Steering},
+    config::{Config, Mode, RouteSource, Steering},
     netlink::{LinkDetails, Offloads, Queues, XdpFeatures, event::Link},
 };
 
@@ -13,6 +13,7 @@ pub(super) fn config(names: &[&str]) -> Config {
     Config {
         interfaces: names.iter().map(|&name| name.to_owned()).collect(),
         mode: Mode::Auto,
+        routes: RouteSource::Kernel,
         steering: Steering::Off,
         queue_size: 512,
         name: None,

@@ -1,6 +1,11 @@
-//! Whether Linux itself forwards: what XDP passes up needs it.
+//! Whether Linux itself forwards: what XDP passes up needs it, and where we forward by Linux's
+//! routes, we forward what it forwards.
 
 use std::{fs, path::Path};
+
+use forwarder_common::abi::{INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6};
+
+use crate::config::RouteSource;
 
 /// What Linux does with packets that come in by one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,17 +16,40 @@ struct Interface {
     ipv6_forced: Option<bool>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Forwarding {
+/// The sysctls that decide, of a network namespace and some of its interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forwarding {
     ipv4: Option<bool>,
     ipv6: Option<bool>,
     interfaces: Vec<Interface>,
 }
 
-/// Sentences for `status`, in the network namespace of the calling thread. `proc` is where procfs
-/// is mounted.
-pub fn forwarding_notes(proc: &Path, interfaces: &[&str]) -> Vec<String> {
-    notes(&read(proc, interfaces))
+impl Forwarding {
+    /// Of the network namespace of the calling thread. `proc` is where procfs is mounted.
+    pub fn read(proc: &Path, interfaces: &[&str]) -> Self {
+        read(proc, interfaces)
+    }
+
+    /// What Linux does not forward of that which comes in by an interface: bits of
+    /// [`forwarder_common::abi::Interface::flags`].
+    ///
+    /// IPv4 is forwarded where the interface says so (`IN_DEV_FORWARD`), IPv6 where it is switched
+    /// on for all or forced there (`ip6_forward()`), and not disabled there.
+    pub fn flags(&self, interface: &str) -> u16 {
+        let Some(interface) = self.interfaces.iter().find(|it| it.name == interface) else {
+            return 0;
+        };
+        let no_ipv4 = interface.ipv4 == Some(false);
+        let no_ipv6 = self.ipv6 == Some(false) && interface.ipv6_forced != Some(true)
+            || interface.ipv6_disabled == Some(true);
+        let no_ipv4 = if no_ipv4 { INTERFACE_NO_FORWARDING4 } else { 0 };
+        no_ipv4 | if no_ipv6 { INTERFACE_NO_FORWARDING6 } else { 0 }
+    }
+
+    /// Sentences for `status`.
+    pub fn notes(&self, routes: RouteSource) -> Vec<String> {
+        notes(self, routes)
+    }
 }
 
 fn read(proc: &Path, interfaces: &[&str]) -> Forwarding {
@@ -42,7 +70,8 @@ fn read(proc: &Path, interfaces: &[&str]) -> Forwarding {
     }
 }
 
-fn notes(forwarding: &Forwarding) -> Vec<String> {
+fn notes(forwarding: &Forwarding, routes: RouteSource) -> Vec<String> {
+    let note = |sysctl: &str| note(sysctl, routes);
     let mut notes = Vec::new();
     let interfaces = &forwarding.interfaces;
     let off: Vec<_> = interfaces.iter().filter(|one| one.ipv4 == Some(false)).collect();
@@ -64,11 +93,15 @@ fn notes(forwarding: &Forwarding) -> Vec<String> {
     notes
 }
 
-fn note(sysctl: &str) -> String {
-    format!(
-        "{sysctl} is 0: XDP forwards, but what it passes up Linux will neither forward nor answer \
-         with ICMP errors (`sysctl -w {sysctl}=1`)"
-    )
+fn note(sysctl: &str, routes: RouteSource) -> String {
+    let effect = match routes {
+        RouteSource::Kernel => "Linux does not forward there, so nothing is forwarded in XDP",
+        RouteSource::Static => {
+            "XDP forwards, but what it passes up Linux will neither forward nor answer with ICMP \
+             errors"
+        }
+    };
+    format!("{sysctl} is 0: {effect} (`sysctl -w {sysctl}=1`)")
 }
 
 #[cfg(test)]
@@ -111,17 +144,37 @@ mod tests {
             (forwarding([1, 1], &disabled), &["net.ipv6.conf.eth0.disable_ipv6"]),
         ];
         for (forwarding, expected) in cases {
-            let sysctls: Vec<_> = notes(&forwarding)
+            let sysctls: Vec<_> = notes(&forwarding, RouteSource::Static)
                 .iter()
                 .map(|note| note.split(' ').next().unwrap().to_owned())
                 .collect();
             assert_eq!(sysctls, expected, "{forwarding:?}");
         }
         assert_eq!(
-            notes(&forwarding([0, 1], &off))[0],
+            notes(&forwarding([0, 1], &off), RouteSource::Static)[0],
             "net.ipv4.ip_forward is 0: XDP forwards, but what it passes up Linux will neither \
              forward nor answer with ICMP errors (`sysctl -w net.ipv4.ip_forward=1`)"
         );
+    }
+
+    #[test]
+    fn what_linux_does_not_forward_we_do_not_either() {
+        let (no4, no6) = (INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6);
+        // `all.forwarding`; then of the interface IPv4, disabled, forced.
+        for (all, interface, flags) in [
+            (1, [1, 0, 0], 0),
+            (1, [0, 0, 0], no4),
+            (0, [1, 0, 0], no6),
+            (0, [1, 0, 1], 0),
+            (0, [0, 0, 0], no4 | no6),
+            (1, [1, 1, 0], no6),
+            (0, [1, 1, 1], no6),
+        ] {
+            // `ip_forward` itself decides nothing: it is written to the interfaces.
+            let forwarding = forwarding([0, all], &[("eth0", interface)]);
+            assert_eq!(forwarding.flags("eth0"), flags, "{forwarding:?}");
+            assert_eq!(forwarding.flags("eth9"), 0);
+        }
     }
 
     #[test]
@@ -147,6 +200,8 @@ mod tests {
             }],
         };
         assert_eq!(read(directory.path(), &["eth.7"]), expected);
-        assert_eq!(forwarding_notes(Path::new("/nonexistent"), &["eth0"]), [""; 0]);
+        let nothing = Forwarding::read(Path::new("/nonexistent"), &["eth0"]);
+        assert_eq!(nothing.notes(RouteSource::Kernel), [""; 0]);
+        assert_eq!(nothing.flags("eth0"), 0);
     }
 }

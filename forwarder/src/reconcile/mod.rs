@@ -16,17 +16,18 @@ use std::{
 
 use forwarder_common::{
     abi::{
-        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteId,
-        RouteWord,
+        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, ROUTE_DISCARD, ROUTE_LOCAL, ROUTE_NONE,
+        ROUTE_PUNT, RouteId, RouteWord,
     },
     verdict::Reason,
 };
 
 use self::{hops::Hops, sets::Sets};
 use crate::{
+    netlink::event::Skip,
     paths::{Hop, Paths},
     prefix::{Family, Prefix},
-    rib::{Dirty, Rib, Target, Way},
+    rib::{Dirty, Lead, Rib, Target, Way},
 };
 
 /// The maps that routes lie in.
@@ -162,6 +163,14 @@ pub struct Installed {
     unfinished: BTreeSet<RouteId>,
 }
 
+/// The route of a prefix that is left to Linux.
+fn left(skip: Skip) -> RouteId {
+    match skip {
+        Skip::Blackhole | Skip::Unreachable | Skip::Prohibit | Skip::Throw => ROUTE_DISCARD,
+        _ => ROUTE_PUNT,
+    }
+}
+
 /// A prefix that does not lead where it should.
 struct Change {
     prefix: Prefix,
@@ -171,12 +180,13 @@ struct Change {
 }
 
 impl Installed {
-    /// Nothing but the three routes that every table has. `sets_max` is how many sets of next hops
+    /// Nothing but the four routes that every table has. `sets_max` is how many sets of next hops
     /// there may be.
     pub fn new(table: &mut impl Table, sets_max: u32) -> Result<Self, TableError> {
         table.set_words(ROUTE_PUNT, &RouteWord::unusable(Reason::Punt).into())?;
         table.set_words(ROUTE_LOCAL, &RouteWord::unusable(Reason::Local).into())?;
         table.set_words(ROUTE_NONE, &RouteWord::unusable(Reason::NoRoute).into())?;
+        table.set_words(ROUTE_DISCARD, &RouteWord::unusable(Reason::Discard).into())?;
         let (hops, sets) = (Hops::new(), Sets::new(sets_max));
         Ok(Self { hops, sets, locals: BTreeSet::new(), unfinished: BTreeSet::new() })
     }
@@ -317,13 +327,18 @@ impl Installed {
             let wanted = match rib.target(prefix) {
                 None => None,
                 Some(Target::Local) => Some(ROUTE_LOCAL),
-                Some(Target::Via(paths)) => match self.sets.id(&paths) {
+                Some(Target::Lead(Lead::Left(skip))) => Some(left(skip)),
+                Some(Target::Lead(Lead::Via(paths))) => match self.sets.id(&paths) {
                     Some(route) if before == Some(route) => before,
                     _ => match self.sets.take(&paths, before, rib, &mut self.hops, table) {
                         Ok(route) => Some(route),
                         Err(error) => {
                             failures.note_prefix(prefix, error);
-                            continue;
+                            if how != Prefixes::AsManyAsPossible {
+                                continue;
+                            }
+                            // Whatever a shorter prefix has, its packets must not take.
+                            Some(ROUTE_PUNT)
                         }
                     },
                 },

@@ -154,7 +154,7 @@ fn any_selector(
             })
         }
     };
-    Ok(Selector { ipv4, prefix, via, dev: next_hop.dev, cpus: words.cpus })
+    Ok(Selector { ipv4, prefix, via, dev: next_hop.dev, skipped: false, cpus: words.cpus })
 }
 
 /// Reads one address, as `route get` takes it.

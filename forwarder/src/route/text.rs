@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{NeighbourEntry, NextHop, Route, RouteEntry, RouteState};
-use crate::{config::cpus::format_cpus, prefix::Family};
+use super::{LinuxRoute, NeighbourEntry, NextHop, Route, RouteEntry, RouteState, protocol};
+use crate::{config::cpus::format_cpus, netlink::event::Skip, prefix::Family};
 
 impl Route {
     /// The prefix as iproute2 writes it. `default` only where the words after it tell its family.
@@ -63,7 +63,8 @@ impl RouteEntry {
     /// Whether packets are forwarded by every next hop, or will be as soon as their destination is
     /// resolved.
     pub fn forwards(&self) -> bool {
-        self.states.iter().all(RouteState::forwards)
+        let is_left = self.linux.as_ref().is_some_and(|linux| linux.skip.is_some());
+        !is_left && self.states.iter().all(RouteState::forwards)
     }
 
     /// The lines of `route show`; those of several next hops as iproute2 has them, one each. States
@@ -87,7 +88,7 @@ struct Lines<'a> {
 
 impl fmt::Display for Lines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RouteEntry { route, states } = self.entry;
+        let RouteEntry { route, states, linux } = self.entry;
         let comment = |state: Option<&RouteState>| {
             state.filter(|state| !state.forwards()).map(ToString::to_string)
         };
@@ -96,21 +97,57 @@ impl fmt::Display for Lines<'_> {
             format!("cpu {cpus}: {}", describe(&other.route.next_hops))
         };
         let others = self.others.iter().map(other);
+        let remark = linux.as_ref().and_then(LinuxRoute::remark);
+        let others = remark.map(str::to_owned).into_iter().chain(others);
+        if let Some(kind) = linux.as_ref().and_then(LinuxRoute::kind) {
+            write!(f, "{kind} ")?;
+        }
         route.write_prefix(f)?;
         if let [next_hop] = &route.next_hops[..] {
             route.write_next_hop(f, next_hop)?;
-            f.write_str(" proto xdp")?;
-            return write_comments(f, comment(states.first()).into_iter().chain(others));
+            write_origin(f, linux.as_ref())?;
+            // Why it is left to Linux says more than what its next hop does.
+            let state = states.first().filter(|_| remark.is_none());
+            return write_comments(f, comment(state).into_iter().chain(others));
         }
-        f.write_str(" proto xdp")?;
+        write_origin(f, linux.as_ref())?;
         write_comments(f, others)?;
         for (number, next_hop) in route.next_hops.iter().enumerate() {
             f.write_str("\n\tnexthop")?;
             route.write_next_hop(f, next_hop)?;
-            write_comments(f, comment(states.get(number)).into_iter())?;
+            let state = states.get(number).filter(|_| remark.is_none());
+            write_comments(f, comment(state).into_iter())?;
         }
         Ok(())
     }
+}
+
+impl LinuxRoute {
+    /// Why packets do not go by it in XDP.
+    fn remark(&self) -> Option<&'static str> {
+        if self.shadowed {
+            return Some("another route of this prefix comes first");
+        }
+        self.skip.map(Skip::sentence)
+    }
+
+    /// Its type, where it is not the usual one.
+    fn kind(&self) -> Option<&'static str> {
+        let kinds = [Skip::Blackhole, Skip::Unreachable, Skip::Prohibit, Skip::Throw];
+        self.skip.filter(|skip| kinds.contains(skip) && self.nhid.is_none()).map(Skip::label)
+    }
+}
+
+/// Whose route it is, and its rank among those of its prefix.
+fn write_origin(f: &mut fmt::Formatter<'_>, linux: Option<&LinuxRoute>) -> fmt::Result {
+    let Some(LinuxRoute { protocol, metric, nhid, .. }) = linux else {
+        return write!(f, " proto {}", protocol::XDP);
+    };
+    if let Some(id) = nhid {
+        write!(f, " nhid {id}")?;
+    }
+    write!(f, " proto {}", protocol::name(*protocol))?;
+    if *metric == 0 { Ok(()) } else { write!(f, " metric {metric}") }
 }
 
 fn write_comments(
@@ -211,7 +248,8 @@ mod tests {
                 "  # unusable: egress_down",
             ),
         ] {
-            let line = RouteEntry { route: route.clone(), states: vec![state] }.to_string();
+            let line =
+                RouteEntry { route: route.clone(), states: vec![state], linux: None }.to_string();
             assert_eq!(line, format!("198.18.2.0/24 via 198.18.1.2 dev eth1 proto xdp{end}"));
         }
     }
@@ -225,7 +263,7 @@ mod tests {
         let forwarding = RouteState::Forwarding { mac: "02:00:00:00:00:01".to_owned() };
         let pending = RouteState::Pending { on: "neighbour".to_owned() };
         let states = vec![forwarding, pending.clone()];
-        let entry = RouteEntry { route: several.clone(), states };
+        let entry = RouteEntry { route: several.clone(), states, linux: None };
         assert_eq!(
             entry.to_string(),
             "default proto xdp\n\tnexthop via 198.18.1.2 dev eth1 weight 1\n\tnexthop via 198.18.1.2 dev eth2 weight 3  # pending: neighbour"
@@ -236,7 +274,7 @@ mod tests {
         );
 
         let one = route("198.18.2.0/24", Some("198.18.1.2"), Some("eth1"));
-        let one = RouteEntry { route: one, states: vec![pending.clone()] };
+        let one = RouteEntry { route: one, states: vec![pending.clone()], linux: None };
         let own = |cpus: &[u32], next_hops: &[NextHop]| RouteEntry {
             route: Route {
                 next_hops: next_hops.into(),
@@ -244,6 +282,7 @@ mod tests {
                 ..one.route.clone()
             },
             states: vec![pending.clone(); next_hops.len()],
+            linux: None,
         };
         let others = [own(&[0, 1], &[second]), own(&[5], &several.next_hops)];
         assert_eq!(

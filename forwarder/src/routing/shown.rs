@@ -2,17 +2,19 @@
 
 use std::{fmt::Write as _, net::IpAddr};
 
-use forwarder_common::verdict::Reason;
+use forwarder_common::{abi::ROUTE_PUNT, verdict::Reason};
 
 use super::{Routing, change::Conflict};
 use crate::{
     engine::{Refusal, RoutePage},
-    netlink::event::NeighbourState,
+    netlink::event::{NeighbourState, Next, Skip},
     paths::{Hop, Member, Paths},
-    prefix::Prefix,
+    prefix::{Family, Prefix},
     reconcile::Table,
+    rib::Lead,
     route::{
-        NEXT_HOPS_MAX, NeighbourEntry, NextHop, Route, RouteEntry, RouteState, Selector, describe,
+        LinuxRoute, NEXT_HOPS_MAX, NeighbourEntry, NextHop, PrefixMatch, Route, RouteEntry,
+        RouteState, Selector, describe, protocol::FORWARDER,
     },
 };
 
@@ -26,13 +28,13 @@ impl<T: Table> Routing<T> {
     pub fn page(&self, selector: &Selector, after: Option<Prefix>) -> RoutePage {
         let mut page = RoutePage::default();
         let first = after.or_else(|| selector.first_prefix());
-        let routes = self.rib.routes_from(first).filter(|(prefix, _)| Some(*prefix) != after);
-        for (looked, (prefix, paths)) in routes.enumerate() {
+        let prefixes = self.rib.routed_from(first).filter(|prefix| Some(*prefix) != after);
+        for (looked, prefix) in prefixes.enumerate() {
             if selector.ends_before(&prefix) {
                 break;
             }
-            if self.matches(selector, prefix, paths) {
-                page.entries.extend(self.entries(prefix, paths));
+            if selector.matches_prefix(&prefix) {
+                page.entries.extend(self.matching_entries(selector, prefix));
             }
             if page.entries.len() >= PAGE_ENTRIES || looked + 1 == PAGE_PREFIXES {
                 page.more_after = Some(prefix);
@@ -47,12 +49,52 @@ impl<T: Table> Routing<T> {
         if self.rib.is_local(destination) {
             return Vec::new();
         }
-        let Some((prefix, paths)) = self.rib.longest_match(destination) else { return Vec::new() };
-        let mut entries = self.entries(prefix, paths);
-        if let (Some(ifindex), [entry]) = (paths.connected(), &mut entries[..]) {
+        let Some((prefix, lead)) = self.rib.longest_match(destination) else { return Vec::new() };
+        let mut entries = match self.rib.route(prefix) {
+            Some(ours) => self.entries(prefix, ours),
+            None => self.linux_entries(prefix).take(1).collect(),
+        };
+        if let (Some(ifindex), [entry]) = (lead.connected(), &mut entries[..]) {
             entry.states = vec![self.state(Hop { ifindex, via: Some(destination) })];
         }
         entries
+    }
+
+    /// The route of a prefix that counts, ours or Linux's.
+    pub fn first_entry(&self, prefix: Prefix) -> Option<RouteEntry> {
+        let ours = self.rib.route(prefix).map(|paths| self.entries(prefix, paths));
+        let ours = ours.and_then(|entries| entries.into_iter().next());
+        ours.or_else(|| self.linux_entries(prefix).next())
+    }
+
+    /// Whether there is a route of ours alone, of the prefix that is meant.
+    pub fn has_own(&self, selector: &Selector) -> bool {
+        match selector.prefix {
+            Some(PrefixMatch::Exact(prefix)) => self.rib.route(prefix).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Where Linux's route of a prefix that we have made leads.
+    pub fn linux_members(&self, prefix: Prefix) -> Option<&[Member]> {
+        let mut routes = self.rib.mirror().routes(prefix);
+        match &routes.find(|route| route.protocol == FORWARDER)?.next {
+            Next::Members(members) => Some(members),
+            Next::Object(_) => None,
+        }
+    }
+
+    /// Prefixes of those that match which Linux has from this protocol.
+    pub fn linux_prefixes(&self, selector: &Selector, protocol: u8) -> Vec<Prefix> {
+        let is_of_it = |entry: &RouteEntry| {
+            entry.linux.as_ref().is_some_and(|linux| linux.protocol == protocol)
+                && selector.matches(&entry.route)
+        };
+        let matches = |prefix: &Prefix| {
+            selector.matches_prefix(prefix) && self.linux_entries(*prefix).any(|it| is_of_it(&it))
+        };
+        let first = selector.first_prefix().unwrap_or(Prefix::default_of(Family::Inet));
+        self.rib.mirror().prefixes_from(first).filter(matches).collect()
     }
 
     /// The next hops that routes lead over, and what the kernel knows of them.
@@ -123,6 +165,58 @@ impl<T: Table> Routing<T> {
             .filter(move |(prefix, paths)| self.matches(&selector, *prefix, paths))
     }
 
+    /// Of a prefix, whichever of its routes match: ours first, then Linux's in their order.
+    fn matching_entries(&self, selector: &Selector, prefix: Prefix) -> Vec<RouteEntry> {
+        let ours = self.rib.route(prefix).filter(|_| !selector.skipped);
+        let ours = ours.filter(|paths| self.matches(selector, prefix, paths));
+        let mut entries = ours.map_or_else(Vec::new, |paths| self.entries(prefix, paths));
+        let is_skipped = |entry: &RouteEntry| {
+            entry.linux.as_ref().is_some_and(|linux| linux.skip.is_some() && !linux.shadowed)
+        };
+        let matches = |entry: &RouteEntry| {
+            selector.matches(&entry.route) && (!selector.skipped || is_skipped(entry))
+        };
+        entries.extend(self.linux_entries(prefix).filter(matches));
+        entries
+    }
+
+    /// What Linux has for a prefix, the one that counts first.
+    fn linux_entries(&self, prefix: Prefix) -> impl Iterator<Item = RouteEntry> + '_ {
+        let mirror = self.rib.mirror();
+        let has_ours = self.rib.route(prefix).is_some();
+        mirror.routes(prefix).enumerate().map(move |(at, route)| {
+            let shadowed = has_ours || at > 0;
+            let skip = if shadowed { route.skip } else { self.skip(prefix) };
+            let members = mirror.members(&route.next).unwrap_or_default();
+            let states = members.iter().map(|member| self.state_in(prefix, member.hop)).collect();
+            let nhid = match route.next {
+                Next::Object(id) => Some(id),
+                Next::Members(_) => None,
+            };
+            let linux =
+                LinuxRoute { protocol: route.protocol, metric: route.metric, nhid, skip, shadowed };
+            let next_hops = self.next_hops(&members).into();
+            let route = Route { prefix, next_hops, cpus: None };
+            RouteEntry { route, states, linux: Some(linux) }
+        })
+    }
+
+    /// Why packets to a prefix that Linux has a route for are left to it.
+    fn skip(&self, prefix: Prefix) -> Option<Skip> {
+        match self.rib.lead(prefix)? {
+            Lead::Left(skip) => Some(skip),
+            // It can be expressed, and is not: there was no room.
+            Lead::Via(_) => (self.table.route(prefix) == Some(ROUTE_PUNT)).then_some(Skip::Room),
+        }
+    }
+
+    fn state_in(&self, prefix: Prefix, hop: Hop) -> RouteState {
+        if self.rib.is_hidden(prefix) {
+            return RouteState::Unusable { reason: Reason::Local.label().to_owned() };
+        }
+        self.state(hop)
+    }
+
     fn matches(&self, selector: &Selector, prefix: Prefix, paths: &Paths) -> bool {
         let matches = |hop: Hop| selector.matches_next_hop(hop.via, Some(&self.name(hop.ifindex)));
         selector.matches_prefix(&prefix)
@@ -131,16 +225,10 @@ impl<T: Table> Routing<T> {
 
     /// Of the CPUs without next hops of their own, then of those that have some.
     pub(super) fn entries(&self, prefix: Prefix, paths: &Paths) -> Vec<RouteEntry> {
-        let is_hidden = self.rib.is_hidden(prefix);
         let entry = |cpus, members: &[Member]| {
-            let state = |member: &Member| {
-                if is_hidden {
-                    return RouteState::Unusable { reason: Reason::Local.label().to_owned() };
-                }
-                self.state(member.hop)
-            };
+            let state = |member: &Member| self.state_in(prefix, member.hop);
             let route = Route { prefix, next_hops: self.next_hops(members).into(), cpus };
-            RouteEntry { route, states: members.iter().map(state).collect() }
+            RouteEntry { route, states: members.iter().map(state).collect(), linux: None }
         };
         let all = (!paths.members().is_empty()).then(|| entry(None, paths.members()));
         let own = paths.by_cpus().into_iter().map(|(cpus, members)| entry(Some(cpus), members));
@@ -157,7 +245,7 @@ impl<T: Table> Routing<T> {
         }
     }
 
-    pub(super) fn describe(&self, members: &[Member]) -> String {
+    pub fn describe(&self, members: &[Member]) -> String {
         describe(&self.next_hops(members))
     }
 

@@ -28,6 +28,21 @@ fn lines_are_read_with_and_without_their_command() {
 }
 
 #[test]
+fn what_route_show_prints_of_linux_is_left_out() {
+    let text = b"198.18.2.0/24 proto xdp\n\tnexthop via 198.18.1.2\n\
+        198.18.3.0/24 proto bird metric 32\n\tnexthop via 198.18.1.2\n\tnexthop via 198.18.1.3\n\
+        blackhole 198.18.4.0/24 proto static  # Linux drops what goes there\n\
+        198.18.5.0/24 nhid 7 via 198.18.1.2 dev eth1 proto 77\n\
+        198.18.6.0/24 via 198.18.1.2";
+    let batch = load(text, Existing::Refuse).unwrap();
+    let prefixes: Vec<String> = batch.routes.iter().map(|it| it.prefix.to_string()).collect();
+    assert_eq!(prefixes, ["198.18.2.0/24", "198.18.6.0/24"]);
+    assert_eq!((batch.skipped, batch.lines), (3, vec![1, 8]));
+    let error = load(b"198.18.5.0/24 dev eth1 proto nobody", Existing::Refuse).unwrap_err();
+    assert!(error.message.starts_with("'proto' is not supported"), "{}", error.message);
+}
+
+#[test]
 fn a_route_goes_on_in_lines_that_begin_with_nexthop() {
     let text = b"198.18.2.0/24 proto xdp  # cpu 1: via 198.18.1.4 dev eth1\n\
         \tnexthop via 198.18.1.2 dev eth1 weight 2  # pending: neighbour\n\

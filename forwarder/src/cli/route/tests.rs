@@ -30,6 +30,7 @@ async fn engine(states: Vec<RouteState>, mut commands: mpsc::Receiver<Command>) 
         let entry = |route: &Route| RouteEntry {
             route: route.clone(),
             states: vec![state.clone(); route.next_hops.len()],
+            linux: None,
         };
         match command {
             Command::RouteAdd { route, reply, .. } if nine(&route) => {
@@ -205,7 +206,7 @@ fn a_closed_pipe_is_no_failure() {
     let prefix = "198.18.2.0/24".parse().unwrap();
     let next_hop = NextHop { via: None, dev: Some("eth1".to_owned()), weight: 1 };
     let route = Route { prefix, next_hops: [next_hop].into(), cpus: None };
-    let entry = RouteEntry { route, states: vec![RouteState::Connected] };
+    let entry = RouteEntry { route, states: vec![RouteState::Connected], linux: None };
     for format in [Format::Text, Format::Json, Format::PrettyJson] {
         let error =
             print(std::slice::from_ref(&entry), false, Output::new(Closed, format)).unwrap_err();

@@ -29,7 +29,14 @@ fn any_selector() -> impl Strategy<Value = Selector> {
     });
     let cpus = any::<Option<Vec<u32>>>();
     (any::<Option<bool>>(), prefix, any::<Option<IpAddr>>(), any::<Option<String>>(), cpus)
-        .prop_map(|(ipv4, prefix, via, dev, cpus)| Selector { ipv4, prefix, via, dev, cpus })
+        .prop_map(|(ipv4, prefix, via, dev, cpus)| Selector {
+            ipv4,
+            prefix,
+            via,
+            dev,
+            skipped: false,
+            cpus,
+        })
 }
 
 fn any_existing() -> impl Strategy<Value = Existing> {
@@ -42,9 +49,12 @@ fn any_request() -> impl Strategy<Value = Request> {
             .prop_map(|(protocol, version)| Request::Hello(Hello { protocol, version })),
         Just(Request::Status),
         Just(Request::Stats),
-        (any_route(), any_existing())
-            .prop_map(|(route, existing)| Request::RouteAdd { route, existing }),
-        any_existing().prop_map(|existing| Request::RouteLoad { existing }),
+        (any_route(), any_existing()).prop_map(|(route, existing)| Request::RouteAdd {
+            route,
+            existing,
+            xdp_only: true
+        }),
+        any_existing().prop_map(|existing| Request::RouteLoad { existing, xdp_only: false }),
         prop::collection::vec(any_route(), 0..4)
             .prop_map(|routes| Request::LoadChunk(Chunk::from(&routes[..]))),
         any::<u64>().prop_map(Request::LoadCommit),
@@ -64,8 +74,11 @@ fn any_entry() -> impl Strategy<Value = RouteEntry> {
         any::<String>().prop_map(|on| RouteState::Pending { on }),
         any::<String>().prop_map(|reason| RouteState::Unusable { reason }),
     ];
-    (any_route(), prop::collection::vec(state, 1..4))
-        .prop_map(|(route, states)| RouteEntry { route, states })
+    (any_route(), prop::collection::vec(state, 1..4)).prop_map(|(route, states)| RouteEntry {
+        route,
+        states,
+        linux: None,
+    })
 }
 
 fn any_neighbour() -> impl Strategy<Value = NeighbourEntry> {

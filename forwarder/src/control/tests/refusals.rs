@@ -92,9 +92,12 @@ async fn only_one_user_may_change_things() {
         .with(|path| {
             let mut client = Client::connect(&path).unwrap();
             for (change, error) in [
-                ("route add", client.route_add(route(9), Existing::Refuse).map(drop)),
-                ("route replace", client.route_add(route(9), Existing::Replace).map(drop)),
-                ("route load", client.route_load(&[route(9)], Existing::Refuse, |_| ()).map(drop)),
+                ("route add", client.route_add(route(9), Existing::Refuse, true).map(drop)),
+                ("route replace", client.route_add(route(9), Existing::Replace, true).map(drop)),
+                (
+                    "route load",
+                    client.route_load(&[route(9)], Existing::Refuse, true, |_| ()).map(drop),
+                ),
                 ("route del", client.route_delete(Selector::default()).map(drop)),
                 ("route flush", client.route_flush(Selector::default()).map(drop)),
                 ("unload", client.unload()),

@@ -17,11 +17,11 @@ async fn every_request_is_answered() {
             assert_eq!(client.stats().unwrap(), snapshot(64), "in parts");
             assert_eq!(client.neighbours().unwrap(), [neighbour()]);
 
-            let added = client.route_add(route(7), Existing::Refuse).unwrap();
+            let added = client.route_add(route(7), Existing::Refuse, true).unwrap();
             assert_eq!(added.route, route(7));
-            let refusal = client.route_add(route(7), Existing::Refuse).unwrap_err();
+            let refusal = client.route_add(route(7), Existing::Refuse, true).unwrap_err();
             assert_eq!(refusal.to_string(), "198.18.0.7/32: File exists");
-            client.route_add(route(8), Existing::Replace).unwrap();
+            client.route_add(route(8), Existing::Replace, true).unwrap();
 
             let get = |client: &mut Client, text: &str| client.route_get(text.parse().unwrap());
             assert_eq!(get(&mut client, "198.18.0.7").unwrap(), std::slice::from_ref(&added));
@@ -53,10 +53,10 @@ async fn many_routes_are_loaded_and_shown_in_order() {
         .with(|path| {
             let mut client = Client::connect(&path).unwrap();
             let routes: Vec<_> = (0..20_001).map(route).collect();
-            assert_eq!(client.route_load(&routes, Existing::Refuse, |_| ()).unwrap(), 20_001);
+            assert_eq!(client.route_load(&routes, Existing::Refuse, true, |_| ()).unwrap(), 20_001);
             let shown = shown(&mut client, &Selector::default());
             assert!(shown.iter().map(|entry| &entry.route).eq(&routes));
-            assert_eq!(client.route_load(&[], Existing::Refuse, |_| ()).unwrap(), 0);
+            assert_eq!(client.route_load(&[], Existing::Refuse, true, |_| ()).unwrap(), 0);
         })
         .await;
     served.end().await;
@@ -68,7 +68,7 @@ async fn a_load_that_is_not_committed_does_nothing() {
     served
         .with(|path| {
             let mut raw = Raw::greeted(&path);
-            raw.send(&Request::RouteLoad { existing: Existing::Refuse });
+            raw.send(&Request::RouteLoad { existing: Existing::Refuse, xdp_only: true });
             assert_eq!(raw.receive(), Some(Response::Ready));
             raw.send(&Request::LoadChunk(Chunk::from(&[route(1)][..])));
             // The count is wrong: something has been lost.
@@ -76,7 +76,7 @@ async fn a_load_that_is_not_committed_does_nothing() {
             assert_eq!(raw.last_words(), "the load was not finished");
 
             let mut raw = Raw::greeted(&path);
-            raw.send(&Request::RouteLoad { existing: Existing::Refuse });
+            raw.send(&Request::RouteLoad { existing: Existing::Refuse, xdp_only: true });
             raw.send(&Request::LoadChunk(Chunk::from(&[route(1)][..])));
             drop(raw);
 

@@ -21,6 +21,7 @@ use crate::netlink::wire::push_attribute;
 
 mod damaged;
 mod links;
+mod mirrored;
 mod others;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];

@@ -1,6 +1,6 @@
 //! Lists and changes.
 
-use std::{fmt::Write, net::IpAddr, time::Duration};
+use std::{fmt::Write, net::IpAddr, sync::Arc, time::Duration};
 
 use tokio::{
     sync::mpsc,
@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{Mirror, PATIENCE, State};
 use crate::netlink::{
-    Subscription,
+    Follow, Subscription,
     event::{Address, Event, NeighbourState},
     namespace::Namespace,
 };
@@ -160,7 +160,7 @@ fn an_overflow_brings_the_lists_again() {
          ip link set vb up
          ip addr add 2001:db8::1/64 dev va nodad");
     namespace.run(|| async {
-        let subscription = Subscription::with_receive_buffer(4096).await.unwrap();
+        let subscription = Subscription::with_receive_buffer(4096, Follow::NoRoutes, Arc::default()).await.unwrap();
         // Nobody takes the events while far more happens than the socket holds.
         let mut mirror = Mirror::follow(subscription, 1);
         let mut batch = String::new();
@@ -211,7 +211,9 @@ fn following_ends_with_its_listener() {
     let Some(namespace) = Namespace::new() else { return };
     namespace.run(|| async {
         let (sender, mut events) = mpsc::channel(4);
-        let running = tokio::spawn(Subscription::open().await.unwrap().run(sender));
+        let running = tokio::spawn(
+            Subscription::open(Follow::NoRoutes, Arc::default()).await.unwrap().run(sender),
+        );
         assert!(matches!(events.recv().await, Some(Event::Links(_))));
         drop(events);
         timeout(PATIENCE, running).await.expect("an end").unwrap();

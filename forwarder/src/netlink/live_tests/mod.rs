@@ -1,17 +1,18 @@
 //! Against the kernel, in network namespaces of their own.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, time::timeout};
 
 use super::{
-    Subscription,
+    Follow, Subscription,
     event::{Address, Event, Link, Neighbour, NeighbourState},
 };
 use crate::prefix::Prefix;
 
 mod following;
 mod requests;
+mod routes;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -58,6 +59,8 @@ impl State {
                 self.neighbours.push(new);
             }
             Event::NeighbourGone { ifindex, address } => self.forget(ifindex, address),
+            // See `routes`.
+            _ => {}
         }
     }
 
@@ -87,7 +90,7 @@ impl State {
 
 impl Mirror {
     async fn start() -> Self {
-        Self::follow(Subscription::open().await.unwrap(), 64)
+        Self::follow(Subscription::open(Follow::NoRoutes, Arc::default()).await.unwrap(), 64)
     }
 
     fn follow(subscription: Subscription, queue: usize) -> Self {

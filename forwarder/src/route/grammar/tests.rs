@@ -97,7 +97,7 @@ fn words_that_are_wrong_are_named() {
         ("198.18.2.0/24 dev eth1 table 100", "'table' is not supported: there is one table here"),
         (
             "198.18.2.0/24 dev eth1 proto static",
-            "'proto' is not supported: routes here are all of protocol xdp",
+            "'proto' is not supported: routes are made here under the name of forwarder",
         ),
         (
             "198.18.2.0/24 via 198.18.1.2 dev eth1 onlink",

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{GrammarError, NEXT_HOPS_MAX, WEIGHT_MAX, interface, may_be_prefix, unsupported};
-use crate::{config::cpus::parse_cpus, prefix::Family};
+use crate::{config::cpus::parse_cpus, prefix::Family, route::protocol};
 
 /// The words by what they mean.
 #[derive(Default)]
@@ -90,8 +90,9 @@ impl<'a> Words<'a> {
                 }
                 "proto" | "protocol" => {
                     let name = value(&mut words, word, "the name of a protocol")?;
-                    if name != "xdp" {
-                        return Err(unsupported("proto", "routes here are all of protocol xdp"));
+                    if ![protocol::XDP, "forwarder"].contains(&name) {
+                        let why = "routes are made here under the name of forwarder";
+                        return Err(unsupported("proto", why));
                     }
                 }
                 "to" => read.set_prefix(Matching::Exact, value(&mut words, word, "a prefix")?)?,

@@ -19,6 +19,7 @@ fn real_messages() -> Vec<(u16, Vec<u8>)> {
         RouteNetlinkMessage::NewAddress(address.clone()),
         RouteNetlinkMessage::DelAddress(address),
         RouteNetlinkMessage::NewRoute(route_message(RouteType::Local, 255)),
+        RouteNetlinkMessage::NewRoute(route_message(RouteType::Unicast, 254)),
         RouteNetlinkMessage::DelRoute(several),
         RouteNetlinkMessage::NewNeighbour(neighbour_message(
             AddressFamily::Inet6,
@@ -38,6 +39,7 @@ fn decode_in_every_way(message: &(u16, Vec<u8>)) -> Option<Change> {
     let body = &message.1;
     let _ = (link_details(body), address(body), neighbour(body), local_route(body));
     let _ = (route_interfaces(body), default_route_interfaces(body));
+    let _ = (kernel_route(body), nexthop(body), rule(body));
     let _ = (neighbour_flags(body), neighbour_extended_flags(body));
     change_of(message, 0)
 }

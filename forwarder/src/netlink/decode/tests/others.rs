@@ -103,8 +103,8 @@ fn local_routes_are_those_of_the_local_table_that_deliver_to_us() {
         (RouteType::Multicast, 255, true),
         (RouteType::Unicast, 255, false),
         (RouteType::BlackHole, 255, false),
-        (RouteType::Local, 254, false),
-        (RouteType::Unicast, 254, false),
+        (RouteType::Local, 253, false),
+        (RouteType::Unicast, 253, false),
     ];
     for (kind, table, ours) in cases {
         let message = route_message(kind, table);
