@@ -196,6 +196,12 @@ pub const INTERFACE_NO_IPV6: u16 = 1;
 /// Linux does not forward what comes in there.
 pub const INTERFACE_NO_FORWARDING4: u16 = 2;
 pub const INTERFACE_NO_FORWARDING6: u16 = 4;
+/// An IPv4 source must be reached by this interface (RFC 3704, 2.2), or by some (2.4).
+pub const INTERFACE_STRICT: u16 = 8;
+pub const INTERFACE_LOOSE: u16 = 16;
+/// Groups are chosen from by addresses alone.
+pub const INTERFACE_HASH_ADDRESSES4: u16 = 32;
+pub const INTERFACE_HASH_ADDRESSES6: u16 = 64;
 
 /// Frames and their bytes, from the Ethernet header to the end of the frame.
 #[derive(

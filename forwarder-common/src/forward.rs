@@ -78,10 +78,15 @@ fn walk<N: Network>(
     network.check_addresses()?;
     let route = network.lookup(tables);
     let hash = || flow_hash(packet, network, len, tables.hash_seed());
-    let adjacency = resolve(tables, route, hash)?;
+    let of_group = || match ingress.interface.flags & N::HASH_ADDRESSES {
+        0 => hash(),
+        _ => network.ends().hash(None, tables.hash_seed()),
+    };
+    let adjacency = resolve(tables, route, of_group)?;
     if network.has_own_source(tables) {
         return Err(Reason::OwnSource);
     }
+    network.check_reverse_path(tables, ingress, of_group)?;
     check_egress(packet, len, ingress, adjacency)?;
     if !tables.lease_holds() {
         return Err(Reason::LeaseExpired);

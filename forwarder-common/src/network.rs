@@ -1,8 +1,12 @@
 //! What the walk asks of an IP header, the same for both families.
 
 use crate::{
-    abi::RouteId,
-    lookup::Tables,
+    abi::{
+        INTERFACE_HASH_ADDRESSES4, INTERFACE_HASH_ADDRESSES6, INTERFACE_LOOSE, INTERFACE_STRICT,
+        RouteId,
+    },
+    forward::Ingress,
+    lookup::{Tables, resolve},
     packet::Header,
     steer::Ends,
     verdict::Reason,
@@ -22,6 +26,18 @@ pub trait Network: Header {
 
     /// Whether the source is an address of this host, which Linux drops (IPv4 alone).
     fn has_own_source(&self, tables: &impl Tables) -> bool;
+
+    /// Refuses sources that are not reached as the interface's `rp_filter` asks for (IPv4 alone).
+    /// `hash` is the flow's.
+    fn check_reverse_path(
+        &self,
+        tables: &impl Tables,
+        ingress: &Ingress<'_>,
+        hash: impl FnOnce() -> u32,
+    ) -> Result<(), Reason>;
+
+    /// The flag of an interface where groups are chosen from by addresses alone.
+    const HASH_ADDRESSES: u16;
 
     /// What both directions of a flow have in common, but for the ports.
     fn ends(&self) -> Ends;
@@ -84,6 +100,29 @@ impl Network for Ipv4 {
         tables.is_local4(self.source)
     }
 
+    // __fib_validate_source() in net/ipv4/fib_frontend.c. Where several next hops lead back, Linux
+    // asks whether one of them is the interface's; here it is the one of the flow.
+    #[inline(always)]
+    fn check_reverse_path(
+        &self,
+        tables: &impl Tables,
+        ingress: &Ingress<'_>,
+        hash: impl FnOnce() -> u32,
+    ) -> Result<(), Reason> {
+        let flags = ingress.interface.flags;
+        if flags & (INTERFACE_STRICT | INTERFACE_LOOSE) == 0 {
+            return Ok(());
+        }
+        let leads = resolve(tables, tables.route4(self.source), hash);
+        let is_reached = match leads {
+            Ok(adjacency) => flags & INTERFACE_STRICT == 0 || adjacency.port == ingress.ifindex,
+            Err(reason) => flags & INTERFACE_STRICT == 0 && is_unusable_for_now(reason),
+        };
+        if is_reached { Ok(()) } else { Err(Reason::RpFilter) }
+    }
+
+    const HASH_ADDRESSES: u16 = INTERFACE_HASH_ADDRESSES4;
+
     #[inline(always)]
     fn ends(&self) -> Ends {
         Ends::of4(self.source, self.destination)
@@ -100,6 +139,20 @@ impl Network for Ipv4 {
         self.ttl -= 1;
         self.checksum = checksum_after_ttl_decrement(self.checksum.get()).into();
     }
+}
+
+/// Whether there is a route to a host, though nothing can be sent by it now.
+#[inline(always)]
+const fn is_unusable_for_now(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NeighbourPending
+            | Reason::NeighbourFailed
+            | Reason::EgressDown
+            | Reason::NoPort
+            | Reason::NoXmit
+            | Reason::NoIpv6
+    )
 }
 
 impl Ipv4 {
@@ -194,6 +247,18 @@ impl Network for Ipv6 {
     fn has_own_source(&self, _: &impl Tables) -> bool {
         false
     }
+
+    #[inline(always)]
+    fn check_reverse_path(
+        &self,
+        _: &impl Tables,
+        _: &Ingress<'_>,
+        _: impl FnOnce() -> u32,
+    ) -> Result<(), Reason> {
+        Ok(())
+    }
+
+    const HASH_ADDRESSES: u16 = INTERFACE_HASH_ADDRESSES6;
 
     #[inline(always)]
     fn ends(&self) -> Ends {

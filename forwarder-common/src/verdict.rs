@@ -102,7 +102,9 @@ reasons! {
     Discard = 30, "discard",
         "its route is blackhole, unreachable, prohibit or throw: Linux drops it or answers";
     ForwardingOff = 31, "forwarding_off",
-        "Linux does not forward what comes in by this interface (`sysctl net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`)";
+        "a sysctl keeps Linux from forwarding what comes in by this interface, or XDP from following it: see `forwarder status`";
+    RpFilter = 32, "rp_filter",
+        "its source is not reached by the interface it came in by (`sysctl net.ipv4.conf.IF.rp_filter`)";
 }
 
 impl Reason {

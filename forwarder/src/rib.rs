@@ -119,6 +119,11 @@ impl Rib {
         self.paths.intern(paths)
     }
 
+    /// See [`Mirror::set_hashes_otherwise`].
+    pub fn set_hashes_otherwise(&mut self, family: Family, is_so: bool, dirty: &mut Dirty) {
+        dirty.all |= self.mirror.set_hashes_otherwise(family, is_so);
+    }
+
     /// Gives back what was there before.
     pub fn insert(
         &mut self,
@@ -164,11 +169,6 @@ impl Rib {
             linux.next_if_eq(&next);
             Some(next)
         })
-    }
-
-    /// See [`Mirror::take_doubt`].
-    pub fn take_doubt(&mut self) -> bool {
-        self.mirror.take_doubt()
     }
 
     pub fn mirror(&self) -> &Mirror {

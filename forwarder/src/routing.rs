@@ -98,9 +98,11 @@ impl<T: Table> Routing<T> {
         self.rib.apply(event, &mut self.unfinished);
     }
 
-    /// Whether Linux's routes must be read again to know what they are; asked once.
-    pub fn take_doubt(&mut self) -> bool {
-        self.rib.take_doubt()
+    /// Takes in whether Linux spreads flows by a hash that is not ours.
+    pub fn set_hashes_otherwise(&mut self, family: Family, is_so: bool) -> Result<(), TableError> {
+        let mut dirty = Dirty::default();
+        self.rib.set_hashes_otherwise(family, is_so, &mut dirty);
+        if dirty.is_empty() { Ok(()) } else { self.follow(dirty) }
     }
 
     /// Does what has been noted, and what could not be done before.

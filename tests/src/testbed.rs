@@ -49,8 +49,12 @@ impl Testbed {
     pub fn start(layout: &Layout, arguments: &str) -> Result<Self> {
         let lab = layout.build()?;
         let ports: Vec<_> = (0..lab.hosts.len()).map(|link| format!("eth{link}")).collect();
-        let arguments = format!("--iface {} {arguments}", ports.join(","));
-        let daemon = Daemon::start(&lab.router, &arguments)?;
+        Self::on(lab, &format!("--iface {} {arguments}", ports.join(",")))
+    }
+
+    /// In a lab that is there already, with exactly these arguments.
+    pub fn on(lab: Lab, arguments: &str) -> Result<Self> {
+        let daemon = Daemon::start(&lab.router, arguments)?;
         let wires = lab.hosts.iter().map(|host| host.wire("eth0")).collect::<Result<_>>()?;
         Ok(Self { daemon, wires, lab })
     }

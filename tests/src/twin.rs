@@ -86,6 +86,8 @@ pub struct Twin {
     tables: NaiveTables,
     fib: Fib<Memory>,
     ebpf: Ebpf,
+    /// Where all frames come in.
+    interface: Interface,
 }
 
 fn of(address: IpAddr, len: u8) -> Prefix {
@@ -95,6 +97,11 @@ fn of(address: IpAddr, len: u8) -> Prefix {
 impl Twin {
     /// In a namespace of the caller's own: see [`in_own_namespace`].
     pub fn filled() -> Self {
+        Self::with_flags(0)
+    }
+
+    /// Likewise, with these flags of the interface.
+    pub fn with_flags(flags: u16) -> Self {
         let mut loader = loader();
         let mut ebpf =
             loader.override_global(name::HASH_SEED, &SEED, true).load(&object()).unwrap();
@@ -102,9 +109,8 @@ impl Twin {
         program.load().unwrap();
         let fib = Fib::new(fib_memory(&mut ebpf, FIB_UNITS).unwrap());
         let tables = NaiveTables { hash_seed: SEED, ..NaiveTables::default() };
-        let mut twin = Self { tables, fib, ebpf };
-
-        let interface = Interface { slot: SLOT, mac: MAC, flags: 0 };
+        let interface = Interface { slot: SLOT, mac: MAC, flags };
+        let mut twin = Self { tables, fib, ebpf, interface };
         let mut interfaces: HashMap<_, u32, Interface> = twin.map(name::INTERFACES);
         interfaces.insert(INGRESS, interface, 0).unwrap();
         let mut lease: Array<_, u64> = twin.map(name::LEASE);
@@ -224,8 +230,7 @@ impl Twin {
     }
 
     fn library(&self, frame: &mut [u8]) -> Verdict {
-        let interface = Interface { slot: SLOT, mac: MAC, flags: 0 };
-        let ingress = Ingress { ifindex: INGRESS, interface: &interface };
+        let ingress = Ingress { ifindex: INGRESS, interface: &self.interface };
         forward(&mut Packet::from_slice(frame), &ingress, &self.tables, &Unsteered)
     }
 

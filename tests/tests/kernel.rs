@@ -3,7 +3,10 @@
 
 use aya::{Ebpf, maps::Map, programs::Xdp};
 use forwarder::dataplane::Grace;
-use forwarder_common::abi::name;
+use forwarder_common::abi::{
+    INTERFACE_HASH_ADDRESSES4, INTERFACE_HASH_ADDRESSES6, INTERFACE_LOOSE,
+    INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6, INTERFACE_STRICT, name,
+};
 use forwarder_tests::{
     object,
     twin::{Twin, in_own_namespace, loader},
@@ -57,6 +60,19 @@ fn a_grace_period_comes_without_membarrier_too() {
     for _ in 0..3 {
         grace.wait_by_map().unwrap();
     }
+}
+
+#[test]
+fn kernel_and_library_agree_whatever_an_interface_asks_for() {
+    let by_addresses = INTERFACE_HASH_ADDRESSES4 | INTERFACE_HASH_ADDRESSES6;
+    in_own_namespace(|| {
+        let agree = |flags| Twin::with_flags(flags).agree_on(0..5_000);
+        let [all, strict, loose] = [by_addresses, INTERFACE_STRICT, INTERFACE_LOOSE].map(agree);
+        assert!(all > 300 && loose > 100 && strict < loose, "{all}, {strict}, {loose}");
+        let off = agree(INTERFACE_NO_FORWARDING4);
+        assert!(off > 0 && off < all, "IPv6 alone: {off} of {all}");
+        assert_eq!(agree(INTERFACE_NO_FORWARDING4 | INTERFACE_NO_FORWARDING6), 0);
+    });
 }
 
 #[test]

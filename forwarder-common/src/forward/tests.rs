@@ -10,6 +10,7 @@ use crate::{
 };
 
 mod groups;
+mod sources;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const HOP: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -164,7 +165,7 @@ fn what_is_left_to_the_kernel_and_why() {
     // the interface is looked up.
     let seen: BTreeSet<Reason> = rows.iter().map(|row| row.2).collect();
     let elsewhere =
-        [UnknownInterface, Frags, NoWorker, LeaseExpired, NoIpv6, Discard, ForwardingOff];
+        [UnknownInterface, Frags, NoWorker, LeaseExpired, NoIpv6, Discard, ForwardingOff, RpFilter];
     for reason in Reason::ALL {
         assert_ne!(seen.contains(&reason), elsewhere.contains(&reason), "{reason:?}");
     }

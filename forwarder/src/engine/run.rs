@@ -164,6 +164,14 @@ impl Engine {
         let now = Forwarding::read(Path::new("/proc"), &names);
         let is_news = now != self.forwarding;
         self.forwarding = now;
+        if self.facts.routes == RouteSource::Kernel {
+            for family in Family::ALL {
+                let otherwise = self.forwarding.hashes_otherwise(family);
+                if let Err(error) = self.routing.set_hashes_otherwise(family, otherwise) {
+                    tracing::error!(%error, "cannot follow the kernel in everything");
+                }
+            }
+        }
         is_news
     }
 
@@ -211,9 +219,6 @@ impl Engine {
         let before: Vec<u32> = self.present().collect();
         if let Err(error) = self.routing.apply(events) {
             tracing::error!(%error, "cannot follow the kernel in everything");
-        }
-        if self.routing.take_doubt() {
-            self.facts.reread.notify_one();
         }
         if links_changed {
             for gone in before.into_iter().filter(|it| !self.routing.rib().links().contains_key(it))

@@ -23,10 +23,10 @@ pub struct Mirror {
     interned: Interned<KernelRoute>,
     nexthops: BTreeMap<u32, NexthopWay>,
     rules: Vec<Rule>,
-    /// Something was told from which the routes cannot be known.
-    is_doubtful: bool,
     /// Of the last list of each family that began.
     generations: [u32; 2],
+    /// Families whose flows Linux spreads by a hash that is not ours.
+    hashes_otherwise: [bool; 2],
 }
 
 #[derive(Debug)]
@@ -86,16 +86,11 @@ impl Mirror {
         let generation = *self.generation(prefix.family());
         let route = self.interned.intern(route);
         if let Some(entry) = self.routes.get_mut(prefix) {
-            self.is_doubtful |= entry.routes.add(route, position, prefix.family());
+            entry.routes.add(route, position, prefix.family());
         } else {
             let routes = PrefixRoutes::One(route);
             self.routes.insert(prefix, Entry { routes, generation });
         }
-    }
-
-    /// Whether a list is needed to know what the routes are. Asked once, it is forgotten.
-    pub fn take_doubt(&mut self) -> bool {
-        std::mem::take(&mut self.is_doubtful)
     }
 
     pub fn remove(&mut self, prefix: Prefix, route: &KernelRoute) {
@@ -155,6 +150,11 @@ impl Mirror {
 
     pub fn set_rules(&mut self, rules: Vec<Rule>) {
         self.rules = rules;
+    }
+
+    /// Whether Linux spreads a family's flows by a hash that is not ours. Says whether it is news.
+    pub fn set_hashes_otherwise(&mut self, family: Family, is_so: bool) -> bool {
+        std::mem::replace(&mut self.hashes_otherwise[index(family)], is_so) != is_so
     }
 
     /// Rules by which packets of a family may go another way than by the main table: then none of
@@ -253,6 +253,7 @@ impl Mirror {
             several if several.iter().any(is_foreign) => Err(Skip::Egress),
             several if several.iter().any(|it| it.hop.via.is_none()) => Err(Skip::Type),
             several if several.len() > MEMBERS_MAX => Err(Skip::Members),
+            _ if self.hashes_otherwise[index(family)] => Err(Skip::Hash),
             _ => Ok(Paths::several(members)),
         }
     }
@@ -314,8 +315,12 @@ impl Mirror {
     }
 
     fn generation(&mut self, family: Family) -> &mut u32 {
-        &mut self.generations[usize::from(family == Family::Inet6)]
+        &mut self.generations[index(family)]
     }
+}
+
+fn index(family: Family) -> usize {
+    usize::from(family == Family::Inet6)
 }
 
 #[cfg(test)]

@@ -46,14 +46,7 @@ impl PrefixRoutes {
         is_news
     }
 
-    /// Whether it cannot be told what the routes are now: a list must say.
-    pub(super) fn add(
-        &mut self,
-        route: Arc<KernelRoute>,
-        position: Position,
-        family: Family,
-    ) -> bool {
-        let mut is_doubtful = false;
+    pub(super) fn add(&mut self, route: Arc<KernelRoute>, position: Position, family: Family) {
         let mut routes = self.to_vec();
         let is_as_good = |it: &Arc<KernelRoute>| rank(it) == rank(&route);
         let first = routes.partition_point(|it| rank(it) < rank(&route));
@@ -69,19 +62,11 @@ impl PrefixRoutes {
                 None if first < after => routes[first] = route,
                 None => routes.insert(first, route),
             },
-            // A route is told again so when its nexthop object changes. But it may have replaced
-            // the first as well, if a list has told of it before: then the two stand side by side.
+            // A route is told again so when its nexthop object changes; one in the place of another
+            // that is there already is not possible.
             (Family::Inet, Position::Replace) if first < after => {
-                let is_there = routes.contains(&route);
-                let is_told_again = is_there && matches!(route.next, Next::Object(_));
-                is_doubtful = is_told_again && routes[first] != route;
-                if !is_told_again {
-                    routes[first] = Arc::clone(&route);
-                    let mut others = 0;
-                    routes.retain(|it| {
-                        others += usize::from(*it == route);
-                        *it != route || others == 1
-                    });
+                if !routes.contains(&route) {
+                    routes[first] = route;
                 }
             }
             (Family::Inet, Position::First | Position::Replace) => {
@@ -96,7 +81,6 @@ impl PrefixRoutes {
             }
         }
         self.set(routes);
-        is_doubtful
     }
 
     /// The rest; of IPv4, where a message names the route as it is.

@@ -12,7 +12,10 @@ use nix::{
 };
 use tokio::time::sleep;
 
-use super::wire::{Message, Request, messages, u32_at};
+use super::{
+    decode::LINK_HEADER_LEN,
+    wire::{Message, Request, messages, u32_at},
+};
 
 /// More than the kernel puts into one datagram (32 KiB in a dump; one message in a notification).
 const DATAGRAM_MAX: usize = 256 << 10;
@@ -73,6 +76,10 @@ impl Socket {
         Ok(socket)
     }
 
+    pub(super) fn port(&self) -> u32 {
+        self.port
+    }
+
     /// The next datagram. Nothing is lost when this future is dropped.
     ///
     /// # Errors
@@ -87,6 +94,20 @@ impl Socket {
         }
         // Another process can send to our port; only the kernel is to be believed.
         Ok(if sender.port_number() == 0 { buffer } else { &[] })
+    }
+
+    /// Asks for something whose answer, with this sequence number, comes behind all notifications
+    /// that wait already.
+    pub(super) fn mark(&mut self) -> io::Result<u32> {
+        // In every network namespace it is the loopback interface.
+        const LOOPBACK: [u8; 4] = 1u32.to_ne_bytes();
+        let mut header = [0; LINK_HEADER_LEN];
+        header[4..8].copy_from_slice(&LOOPBACK);
+        let mut request = Request::new(libc::RTM_GETLINK, 0, &header);
+        self.sequence = self.sequence.wrapping_add(1);
+        let kernel = SocketAddr::new(0, 0);
+        self.inner.socket_ref().send_to(request.encode(self.sequence), &kernel, 0)?;
+        Ok(self.sequence)
     }
 
     /// What `decode` makes of the answers to a request for one thing.
@@ -135,7 +156,7 @@ impl Socket {
         let (port, sequence) = (self.port, self.sequence);
         let mut answers = Answers { list: Vec::new(), interrupted: dump.is_interrupted };
         let end = messages(self.receive().await?)
-            .filter(|message| message.port == port && message.sequence == sequence)
+            .filter(|message| message.answers(port, sequence))
             .find_map(|message| answers.take(&message, &decode));
         dump.is_interrupted = answers.interrupted;
         if let Some(end) = end {
@@ -178,7 +199,7 @@ impl Socket {
         let mut answers = Answers { list: Vec::new(), interrupted: false };
         loop {
             let end = messages(self.receive().await?)
-                .filter(|message| message.port == port && message.sequence == sequence)
+                .filter(|message| message.answers(port, sequence))
                 .find_map(|message| answers.take(&message, &decode));
             if let Some(end) = end {
                 self.unfinished = false;

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::{
     decode::{Change, change},
-    event::{Event, KernelRoute, Next, NexthopWay},
+    event::{Event, KernelRoute, Next, NexthopWay, Position},
     lists::{self, ListError},
     local_routes::LocalRoutes,
     reread::Reread,
@@ -72,6 +72,8 @@ pub enum SubscribeError {
 /// its link. The kernel does not tell of a neighbour that it only begins to resolve.
 pub struct Subscription {
     routing: Socket,
+    /// Its number.
+    port: u32,
     neighbours: Socket,
     requests: Socket,
     /// Until they are sent.
@@ -80,10 +82,23 @@ pub struct Subscription {
     /// Interfaces by which IPv4 routes of the main table leave, or have left.
     egresses: HashSet<u32>,
     due: Due,
+    replay: Replay,
     /// Whoever asks by it that routes be read again.
     asked: Arc<Notify>,
     follow: Follow,
     receive_buffer: usize,
+}
+
+/// What was told before a list was read to its end, and comes after it: most of it the list has
+/// already. That is harmless, but for IPv4 routes in the place of others: which one they have
+/// replaced depends on what was there then. So the list is read once more.
+#[derive(Default)]
+struct Replay {
+    /// Behind the last of it; `None`: it is over.
+    mark: Option<u32>,
+    is_doubtful: bool,
+    /// How long the list took.
+    took: Duration,
 }
 
 /// What is to be read again, and when.
@@ -160,8 +175,9 @@ impl Subscription {
             local_routes.list(),
             Event::Neighbours(lists::neighbours(&mut requests).await?),
         ];
-        let (egresses, due) = (HashSet::new(), Due::default());
+        let (egresses, due, replay) = Default::default();
         Ok(Self {
+            port: routing.port(),
             routing,
             neighbours,
             requests,
@@ -169,6 +185,7 @@ impl Subscription {
             local_routes,
             egresses,
             due,
+            replay,
             asked,
             follow,
             receive_buffer: bytes,
@@ -203,7 +220,12 @@ impl Subscription {
                 }
             };
             let datagram = datagram.map_err(SubscribeError::Lost)?;
-            for change in messages(datagram).filter_map(|message| change(&message)) {
+            for message in messages(datagram) {
+                if self.replay.mark.is_some_and(|mark| message.answers(self.port, mark)) {
+                    self.replay.end(&mut self.due);
+                    continue;
+                }
+                let Some(change) = change(&message) else { continue };
                 let event = match change {
                     Change::Event(event) => Some(event),
                     Change::LocalRoute(route) => self.local_routes.insert(route),
@@ -218,6 +240,7 @@ impl Subscription {
                     }
                 };
                 let Some(event) = event else { continue };
+                self.replay.note(&event);
                 self.due.note(&event, &self.egresses);
                 match &event {
                     Event::Route { .. } | Event::RouteGone { .. }
@@ -274,6 +297,7 @@ impl Subscription {
         family: Family,
         events: &mpsc::Sender<Event>,
     ) -> Result<(), End> {
+        let begun = Instant::now();
         let mut dump = lists::routes(family);
         let mut is_complete = false;
         while !is_complete {
@@ -286,7 +310,27 @@ impl Subscription {
             note_egresses(&event, &mut self.egresses);
             send(events, event).await?;
         }
+        self.replay.took = begun.elapsed();
+        self.replay.mark = Some(self.routing.mark().map_err(SubscribeError::Socket)?);
         send(events, Event::RoutesEnd(family)).await
+    }
+}
+
+impl Replay {
+    fn note(&mut self, event: &Event) {
+        let replaces =
+            |prefix: &Prefix, position| prefix.is_ipv4() && position == Position::Replace;
+        if let Event::Route { prefix, position, .. } = event {
+            self.is_doubtful |= self.mark.is_some() && replaces(prefix, *position);
+        }
+    }
+
+    fn end(&mut self, due: &mut Due) {
+        self.mark = None;
+        if std::mem::take(&mut self.is_doubtful) {
+            // While routes change all the time, no more than a tenth of it goes into lists.
+            due.routes4.ask(Instant::now(), ASKED_PAUSE.max(self.took * 10));
+        }
     }
 }
 

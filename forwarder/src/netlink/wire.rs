@@ -17,6 +17,13 @@ pub(super) struct Message<'a> {
     pub(super) body: &'a [u8],
 }
 
+impl Message<'_> {
+    /// Whether it is an answer to the request of this number that came from this port.
+    pub(super) fn answers(&self, port: u32, sequence: u32) -> bool {
+        (self.port, self.sequence) == (port, sequence)
+    }
+}
+
 /// The messages of one datagram, up to the first that is malformed.
 pub(super) fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = datagram;

@@ -3,9 +3,12 @@
 
 use std::{fs, path::Path};
 
-use forwarder_common::abi::{INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6};
+use forwarder_common::abi::{
+    INTERFACE_HASH_ADDRESSES4, INTERFACE_HASH_ADDRESSES6, INTERFACE_LOOSE,
+    INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6, INTERFACE_STRICT,
+};
 
-use crate::config::RouteSource;
+use crate::{config::RouteSource, prefix::Family};
 
 /// What Linux does with packets that come in by one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +17,8 @@ struct Interface {
     ipv4: Option<bool>,
     ipv6_disabled: Option<bool>,
     ipv6_forced: Option<bool>,
+    /// The larger one of `all` and the interface's.
+    rp_filter: Option<u8>,
 }
 
 /// The sysctls that decide, of a network namespace and some of its interfaces.
@@ -22,7 +27,17 @@ pub struct Forwarding {
     ipv4: Option<bool>,
     ipv6: Option<bool>,
     interfaces: Vec<Interface>,
+    /// `fib_multipath_hash_policy` of IPv4 and IPv6.
+    hash_policies: [Option<u8>; 2],
+    use_pmtu: Option<bool>,
 }
+
+/// Flows by addresses alone (`fib_multipath_hash()`), and by ports too.
+const HASH_ADDRESSES: u8 = 0;
+const HASH_PORTS: u8 = 1;
+/// Values of `rp_filter`.
+const STRICT: u8 = 1;
+const LOOSE: u8 = 2;
 
 impl Forwarding {
     /// Of the network namespace of the calling thread. `proc` is where procfs is mounted.
@@ -39,11 +54,29 @@ impl Forwarding {
         let Some(interface) = self.interfaces.iter().find(|it| it.name == interface) else {
             return 0;
         };
-        let no_ipv4 = interface.ipv4 == Some(false);
+        let no_ipv4 = interface.ipv4 == Some(false) || self.use_pmtu == Some(true);
         let no_ipv6 = self.ipv6 == Some(false) && interface.ipv6_forced != Some(true)
             || interface.ipv6_disabled == Some(true);
-        let no_ipv4 = if no_ipv4 { INTERFACE_NO_FORWARDING4 } else { 0 };
-        no_ipv4 | if no_ipv6 { INTERFACE_NO_FORWARDING6 } else { 0 }
+        let reverse_path = match interface.rp_filter {
+            Some(STRICT) => INTERFACE_STRICT,
+            Some(LOOSE..) => INTERFACE_LOOSE,
+            _ => 0,
+        };
+        let by_addresses = self.hash_policies.map(|policy| policy == Some(HASH_ADDRESSES));
+        let flags = [
+            (no_ipv4, INTERFACE_NO_FORWARDING4),
+            (no_ipv6, INTERFACE_NO_FORWARDING6),
+            (by_addresses[0], INTERFACE_HASH_ADDRESSES4),
+            (by_addresses[1], INTERFACE_HASH_ADDRESSES6),
+        ];
+        let set = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag);
+        set.fold(reverse_path, |all, flag| all | flag)
+    }
+
+    /// Whether Linux spreads the flows of a family by a hash that is not ours.
+    pub fn hashes_otherwise(&self, family: Family) -> bool {
+        let policy = self.hash_policies[usize::from(family == Family::Inet6)];
+        policy.is_some_and(|policy| policy > HASH_PORTS)
     }
 
     /// Sentences for `status`.
@@ -57,16 +90,25 @@ fn read(proc: &Path, interfaces: &[&str]) -> Forwarding {
         let value = fs::read_to_string(proc.join("sys/net").join(path)).ok()?;
         Some(value.trim() != "0")
     };
+    let number = |path: &str| {
+        let value = fs::read_to_string(proc.join("sys/net").join(path)).ok()?;
+        value.trim().parse::<u8>().ok()
+    };
     let interface = |&name: &&str| Interface {
         name: name.to_owned(),
         ipv4: flag(&format!("ipv4/conf/{name}/forwarding")),
         ipv6_disabled: flag(&format!("ipv6/conf/{name}/disable_ipv6")),
         ipv6_forced: flag(&format!("ipv6/conf/{name}/force_forwarding")),
+        rp_filter: number("ipv4/conf/all/rp_filter")
+            .max(number(&format!("ipv4/conf/{name}/rp_filter"))),
     };
     Forwarding {
         ipv4: flag("ipv4/ip_forward"),
         ipv6: flag("ipv6/conf/all/forwarding"),
         interfaces: interfaces.iter().map(interface).collect(),
+        hash_policies: ["ipv4", "ipv6"]
+            .map(|family| number(&format!("{family}/fib_multipath_hash_policy"))),
+        use_pmtu: flag("ipv4/ip_forward_use_pmtu"),
     }
 }
 
@@ -89,6 +131,14 @@ fn notes(forwarding: &Forwarding, routes: RouteSource) -> Vec<String> {
             "net.ipv6.conf.{name}.disable_ipv6 is 1: Linux neither answers nor resolves IPv6 \
              neighbours there (`sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`)"
         ));
+    }
+    if routes == RouteSource::Kernel && forwarding.use_pmtu == Some(true) {
+        notes.push(
+            "net.ipv4.ip_forward_use_pmtu is 1: Linux forwards by MTUs that it has learnt and \
+             nobody is told of, so no IPv4 is forwarded in XDP \
+             (`sysctl -w net.ipv4.ip_forward_use_pmtu=0`)"
+                .to_owned(),
+        );
     }
     notes
 }
@@ -122,8 +172,11 @@ mod tests {
                     ipv4: flag(flags[0]),
                     ipv6_disabled: flag(flags[1]),
                     ipv6_forced: flag(flags[2]),
+                    rp_filter: None,
                 })
                 .collect(),
+            hash_policies: [None; 2],
+            use_pmtu: None,
         }
     }
 
@@ -178,6 +231,28 @@ mod tests {
     }
 
     #[test]
+    fn reverse_paths_hashes_and_learnt_mtus() {
+        let mut it = forwarding([1, 1], &[("eth0", [1, 0, 0])]);
+        for (rp_filter, flags) in
+            [(0, 0), (1, INTERFACE_STRICT), (2, INTERFACE_LOOSE), (7, INTERFACE_LOOSE)]
+        {
+            it.interfaces[0].rp_filter = Some(rp_filter);
+            assert_eq!(it.flags("eth0"), flags, "{rp_filter}");
+        }
+        it.interfaces[0].rp_filter = None;
+        it.hash_policies = [Some(0), Some(1)];
+        assert_eq!(it.flags("eth0"), INTERFACE_HASH_ADDRESSES4);
+        it.hash_policies = [Some(2), Some(0)];
+        assert_eq!(it.flags("eth0"), INTERFACE_HASH_ADDRESSES6);
+        assert_eq!(Family::ALL.map(|family| it.hashes_otherwise(family)), [true, false]);
+        it.use_pmtu = Some(true);
+        assert_eq!(it.flags("eth0") & INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING4);
+        let notes = it.notes(RouteSource::Kernel);
+        assert!(notes[0].starts_with("net.ipv4.ip_forward_use_pmtu is 1"), "{notes:?}");
+        assert_eq!(it.notes(RouteSource::Static), [""; 0]);
+    }
+
+    #[test]
     fn sysctls_are_read_from_their_files() {
         let directory = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
@@ -189,6 +264,10 @@ mod tests {
         write("ipv4/conf/eth.7/forwarding", "1\n");
         write("ipv6/conf/all/forwarding", "1\n");
         write("ipv6/conf/eth.7/disable_ipv6", "1\n");
+        write("ipv4/conf/all/rp_filter", "2\n");
+        write("ipv4/conf/eth.7/rp_filter", "1\n");
+        write("ipv6/fib_multipath_hash_policy", "3\n");
+        write("ipv4/ip_forward_use_pmtu", "0\n");
         let expected = Forwarding {
             ipv4: Some(false),
             ipv6: Some(true),
@@ -197,7 +276,10 @@ mod tests {
                 ipv4: Some(true),
                 ipv6_disabled: Some(true),
                 ipv6_forced: None,
+                rp_filter: Some(2),
             }],
+            hash_policies: [None, Some(3)],
+            use_pmtu: Some(false),
         };
         assert_eq!(read(directory.path(), &["eth.7"]), expected);
         let nothing = Forwarding::read(Path::new("/nonexistent"), &["eth0"]);

@@ -17,6 +17,7 @@ mod changed;
 mod following;
 mod history;
 mod large;
+mod mirrored;
 mod per_cpu;
 mod refusals;
 mod room;

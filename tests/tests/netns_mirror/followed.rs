@@ -26,11 +26,7 @@ fn a_router_that_is_there_already_just_works() {
     lab.router.ip("route add 198.19.78.0/24 via 203.0.113.7 dev eth1 onlink").unwrap();
     let onlink = format!("neigh replace 203.0.113.7 lladdr {} dev eth1", mac_text(host_mac(1)));
     lab.router.ip(&format!("{onlink} nud permanent")).unwrap();
-    let daemon =
-        forwarder_tests::daemon::Daemon::start(&lab.router, "--iface eth0,eth1 --routes kernel")
-            .unwrap();
-    let wires = lab.hosts.iter().map(|host| host.wire("eth0").unwrap()).collect();
-    let testbed = Testbed { daemon, wires, lab };
+    let testbed = Testbed::on(lab, "--iface eth0,eth1 --routes kernel").unwrap();
 
     for frame in [Testbed::frame4(0, 1), Testbed::frame6(0, 1)] {
         forwards(&testbed, &frame.udp(1024, 9), 1);
@@ -116,7 +112,10 @@ fn flows4(count: u16) -> Vec<Frame> {
 #[test]
 fn several_next_hops_share_the_flows_and_objects_change_without_their_routes() {
     require!(skip::forwarder());
-    let testbed = follower(Lab::router().links(4));
+    let lab = Lab::router().links(4).static_neighbours().build().unwrap();
+    lab.router.sysctl("ipv4/fib_multipath_hash_policy", "1").unwrap();
+    let all = "--iface eth0,eth1,eth2,eth3 --routes kernel";
+    let testbed = Testbed::on(lab, all).unwrap();
     let prefix = format!("{}/24", beyond4(1, 0));
     let (one, two, three) = (host4(1), host4(2), host4(3));
     let share = |links: &[u8]| {
@@ -206,11 +205,7 @@ fn a_neighbour_that_linux_has_not_asked_for_is_asked_for_before_the_first_packet
 fn a_route_by_an_interface_that_is_not_ours_is_left_to_linux() {
     require!(skip::forwarder());
     let lab = Lab::router().links(3).static_neighbours().build().unwrap();
-    let daemon =
-        forwarder_tests::daemon::Daemon::start(&lab.router, "--iface eth0,eth1 --routes kernel")
-            .unwrap();
-    let wires = lab.hosts.iter().map(|host| host.wire("eth0").unwrap()).collect();
-    let testbed = Testbed { daemon, wires, lab };
+    let testbed = Testbed::on(lab, "--iface eth0,eth1 --routes kernel").unwrap();
     let prefix = "198.19.2.0/24";
     let frame = Testbed::frame4(0, 1).udp(1024, 9);
     ip(&testbed, &format!("route add {prefix} via {}", host4(2)));

@@ -57,6 +57,71 @@ fn where_linux_does_not_forward_nobody_does() {
     forwards(&testbed, &frame4, 1);
 }
 
+/// Waits until a frame has this verdict, by sending it until it has.
+fn wait_for_verdict(testbed: &Testbed, frame: &Frame, reason: Reason) {
+    let what = format!("frames to be passed as {}", reason.label());
+    wait_until(&what, SOON, || {
+        let before = testbed.daemon.stats()?;
+        testbed.wire(0).send(&frame.bytes())?;
+        wait_until("it to come in", SOON, || {
+            let since = testbed.daemon.stats()?.since(&before);
+            Ok((since.interface("eth0").ingress().rx.packets == 1).then_some(()))
+        })?;
+        let since = testbed.daemon.stats()?.since(&before);
+        Ok((since.interface("eth0").passed(reason) == 1).then_some(()))
+    })
+    .unwrap();
+    for wire in &testbed.wires {
+        let _ = wire.arrived(|_| true);
+    }
+}
+
+#[test]
+fn sources_are_checked_as_linux_checks_them() {
+    require!(skip::forwarder());
+    let (testbed, [frame, _]) = with_routes();
+    let router = &testbed.lab.router;
+    // 198.19.1.0/24, where the frame says it comes from, has no route yet.
+    router.sysctl("ipv4/conf/eth0/rp_filter", "2").unwrap();
+    wait_for_verdict(&testbed, &frame, Reason::RpFilter);
+    nobody_forwards(&testbed, &frame, Reason::RpFilter);
+    // By another interface: enough for the loose check, and not for the strict one.
+    ip(&testbed, &format!("route add 198.19.1.0/24 via {}", host4(1)));
+    wait_for_gateway(&testbed, "198.19.1.0/24", Some(&host4(1).to_string()));
+    forwards(&testbed, &frame, 1);
+    router.sysctl("ipv4/conf/all/rp_filter", "1").unwrap();
+    router.sysctl("ipv4/conf/eth0/rp_filter", "0").unwrap();
+    wait_for_verdict(&testbed, &frame, Reason::RpFilter);
+    nobody_forwards(&testbed, &frame, Reason::RpFilter);
+    ip(&testbed, &format!("route replace 198.19.1.0/24 via {}", host4(0)));
+    wait_for_gateway(&testbed, "198.19.1.0/24", Some(&host4(0).to_string()));
+    forwards(&testbed, &frame, 1);
+}
+
+#[test]
+fn flows_are_spread_by_what_linux_looks_at() {
+    require!(skip::forwarder());
+    let testbed = crate::follower(Lab::router().links(3));
+    let prefix = "198.19.2.0/24";
+    let (one, two) = (host4(1), host4(2));
+    ip(&testbed, &format!("route add {prefix} nexthop via {one} nexthop via {two}"));
+    crate::wait_for(&testbed, prefix, "two", |it| it[0]["nexthops"].get(1).is_some());
+    let links = |ports: std::ops::Range<u16>| {
+        let frames: Vec<Frame> =
+            ports.map(|port| Testbed::frame4(0, 1).udp(1024 + port, 9)).collect();
+        let links = testbed.scatter(0, &[1, 2], &frames).unwrap();
+        links.into_iter().collect::<std::collections::BTreeSet<u8>>().len()
+    };
+    assert_eq!(links(0..100), 1, "by addresses alone, as Linux does unless told otherwise");
+    let policy = "ipv4/fib_multipath_hash_policy";
+    testbed.lab.router.sysctl(policy, "1").unwrap();
+    wait_until("ports to count", SOON, || Ok((links(100..200) == 2).then_some(()))).unwrap();
+    testbed.lab.router.sysctl(policy, "2").unwrap();
+    crate::wait_for(&testbed, prefix, "it to be left", |it| it[0]["skipped"] == "hash");
+    let skipped = testbed.daemon.ok("route show --skipped").unwrap();
+    assert!(skipped.contains("fib_multipath_hash_policy"), "{skipped}");
+}
+
 #[test]
 fn a_daemon_without_routes_of_linux_forwards_whatever_linux_does() {
     require!(skip::forwarder());

@@ -1,7 +1,9 @@
 //! Routes with several next hops.
 
 use super::*;
-use crate::abi::{BucketRange, ROUTE_IDS_MAX};
+use crate::abi::{
+    BucketRange, INTERFACE_HASH_ADDRESSES4, INTERFACE_HASH_ADDRESSES6, ROUTE_IDS_MAX,
+};
 
 const GROUP_START: u32 = 128;
 const SIZE: u32 = 64;
@@ -52,6 +54,23 @@ fn flows_are_spread_over_the_buckets_and_each_keeps_to_its_own() {
     let udp = (0..FLOWS).map(|it| port(&flow(it, 17), &tables));
     let tcp = (0..FLOWS).map(|it| port(&flow(it, 6), &tables));
     assert!(udp.ne(tcp), "the protocol is part of the flow");
+}
+
+#[test]
+fn where_linux_looks_at_addresses_alone_all_flows_of_two_hosts_go_together() {
+    let tables = grouped();
+    let by = |flags, port: u16| {
+        let interface = Interface { slot: 1, mac: MAC, flags };
+        let ingress = Ingress { ifindex: INGRESS, interface: &interface };
+        let frame = &mut flow(port, 17);
+        match forward(&mut Packet::from_slice(frame), &ingress, &tables, &Unsteered) {
+            Verdict::Redirect { port, .. } => port,
+            verdict => panic!("{verdict:?}"),
+        }
+    };
+    let distinct = |flags| (0..64).map(|port| by(flags, port)).collect::<BTreeSet<u32>>().len();
+    assert_eq!((distinct(0), distinct(INTERFACE_HASH_ADDRESSES4)), (2, 1));
+    assert_eq!(distinct(INTERFACE_HASH_ADDRESSES6), 2, "of the other family");
 }
 
 #[test]

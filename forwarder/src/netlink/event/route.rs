@@ -98,6 +98,8 @@ skips! {
     Ambiguous, "ambiguous", "several routes with one metric, between which Linux chooses";
     Members, "members", "has too many next hops";
     Egress, "egress", "has next hops on interfaces that the forwarder was not given";
+    Hash, "hash",
+        "Linux spreads flows by a hash that is not ours (`sysctl net.ipv4.fib_multipath_hash_policy`, `net.ipv6...`)";
     Nexthop, "nexthop", "its nexthop object is not known";
     Room, "room", "there is no room left for its next hops";
 }
