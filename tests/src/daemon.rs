@@ -123,7 +123,7 @@ impl Forwarder {
     /// forwards. Metrics are off and Linux's routes are not followed, unless they say otherwise.
     pub fn start(self, arguments: &str) -> Result<Daemon> {
         let metrics = if arguments.contains("--metrics") { "" } else { "--metrics off" };
-        let routes = if arguments.contains("--routes") { "" } else { "--routes static" };
+        let routes = if arguments.contains("--routes ") { "" } else { "--routes static" };
         self.start_exactly(&format!("{arguments} {metrics} {routes}"))
     }
 

@@ -246,8 +246,8 @@ fn the_demo_proves_what_it_claims() {
 fn nothing_is_left_of_the_demo_after_kill_9() {
     require!(skip::forwarder());
     let process = Process::spawn(demo(), Signal::SIGKILL).unwrap();
-    wait_until("the demo to add routes", Duration::from_secs(30), || {
-        Ok(process.stdout().contains("$ forwarder route add").then_some(()))
+    wait_until("the demo to show routes", Duration::from_secs(30), || {
+        Ok(process.stdout().contains("$ forwarder route show").then_some(()))
     })
     .unwrap();
     let pid = process.pid();

@@ -216,7 +216,7 @@ fn a_daemon_that_nobody_listens_to_goes_on() {
     // It has something to say now, and later.
     lab.router.ip("route add default via 198.18.2.2").unwrap();
     let forwarder = Forwarder::new(&lab.router).unwrap();
-    let mut command = forwarder.command("run --iface eth0,eth1 --metrics off");
+    let mut command = forwarder.command("run --iface eth0,eth1 --metrics off --routes static");
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
     command.stdin(Stdio::null()).stdout(writer.try_clone().unwrap()).stderr(writer);

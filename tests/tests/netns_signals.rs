@@ -90,7 +90,7 @@ fn a_daemon_under_nohup_survives_a_hangup() {
     require!(skip::command("nohup", "--version"));
     let lab = lab();
     let forwarder = Forwarder::new(&lab.router).unwrap();
-    let inner = forwarder.command("run --iface eth0,eth1 --metrics off");
+    let inner = forwarder.command("run --iface eth0,eth1 --metrics off --routes static");
     let mut command = lab.router.command("nohup");
     command.arg(inner.get_program()).args(inner.get_args());
     command.env("FORWARDER_RUN_DIR", forwarder.run_dir());
