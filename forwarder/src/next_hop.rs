@@ -79,6 +79,10 @@ fn holds(rib: &Rib, ifindex: u32, address: IpAddr) -> Option<u8> {
 fn port<'a>(rib: &'a Rib, dev: &str) -> Result<&'a Link, Refusal> {
     match rib.link_named(dev) {
         Some(link) if rib.is_port(link.ifindex) => Ok(link),
+        Some(Link { mac: None, .. }) => Err(Refusal::new(format!(
+            "{dev} is no Ethernet interface, and cannot be one of this forwarder: its are {}",
+            interfaces(rib)
+        ))),
         Some(_) => Err(Refusal::new(format!(
             "{dev} is not an interface of this forwarder ({}): start it with '--iface …,{dev}'",
             interfaces(rib)

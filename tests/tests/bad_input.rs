@@ -147,7 +147,7 @@ fn a_foreign_program_is_left_alone() {
         let (kind, off) = if generic { ("generic", "xdpgeneric") } else { ("native", "xdp") };
         let says = format!(
             "eth1 has an XDP program already (id {program}, {kind}): remove it with `ip link set \
-             dev eth1 {off} off`; if that says busy, end the program that holds it"
+             dev eth1 {off} off`; if that is refused, something holds it"
         );
         let finished = scene.forwarder.call(&format!("run {BOTH}")).unwrap();
         scene.is_refusal(&finished, 1, &says);

@@ -323,7 +323,12 @@ fn a_user_without_rights_is_told_what_is_missing() {
     require!(skip::forwarder());
     let scene = Scene::new("");
     let finished = Caller::Nobody.call(scene.daemon.forwarder(), "status").unwrap();
-    is_refusal(&finished, "status", 1, "is not open to this user: use sudo, or join the group");
+    is_refusal(
+        &finished,
+        "status",
+        1,
+        "is not open to this user: use sudo; commands that change nothing",
+    );
 }
 
 fn frame(payload: &[u8]) -> Vec<u8> {

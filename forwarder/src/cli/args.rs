@@ -27,8 +27,8 @@ const WAIT_MAX_S: u64 = 3_600;
     after_long_help = "\
 Examples:
   sudo forwarder run --iface eth0,eth1
-  sudo forwarder route add 198.18.2.0/24 via 198.18.1.2 dev eth1
-  sudo forwarder route add 2001:db8:2::/48 via 2001:db8:1::2 dev eth1
+  sudo forwarder route add 198.19.2.0/24 via 198.18.2.2 dev eth1
+  sudo forwarder route add 2001:db8:102::/48 via 2001:db8:2::2 dev eth1
   forwarder route show
   forwarder stats
 
@@ -235,7 +235,7 @@ pub enum RouteCommand {
 Examples:
   forwarder route show
   forwarder route show root 198.18.0.0/15      this prefix and all below it
-  forwarder route show match 198.18.2.7        all prefixes that contain it
+  forwarder route show match 198.19.2.7        all prefixes that contain it
   forwarder -j route show dev eth1             by this interface, perhaps among others
   forwarder route show --per-cpu
   forwarder route show --skipped               what is left to Linux, and why"
@@ -252,7 +252,7 @@ Examples:
         skipped: bool,
     },
     /// Show the route that packets to an address take
-    #[command(after_help = "Example:\n  forwarder route get 198.18.2.7")]
+    #[command(after_help = "Example:\n  forwarder route get 198.19.2.7")]
     Get {
         #[arg(value_name = "ADDRESS")]
         address: String,
@@ -261,7 +261,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   sudo forwarder route flush dev eth1
-  sudo forwarder route flush root 198.18.0.0/15
+  sudo forwarder route flush root 198.19.0.0/16
   sudo forwarder route flush all")]
     Flush {
         /// all, [root|match|exact] PREFIX, via ADDRESS, dev INTERFACE
@@ -275,8 +275,8 @@ Examples:
     /// and what follows a `#`, are skipped.
     #[command(after_long_help = "\
 Examples:
-  sudo forwarder route load routes.txt
-  forwarder route show --per-cpu | sed s/eth1/eth2/ | sudo forwarder route load - --replace")]
+  sudo forwarder route load routes.txt --xdp-only
+  forwarder route show --per-cpu | sed s/eth1/eth2/ | sudo forwarder route load - --replace --xdp-only")]
     Load {
         /// The file, or - for standard input
         #[arg(value_hint = ValueHint::FilePath)]
@@ -325,27 +325,28 @@ pub enum NeighCommand {
 
 const REPLACE_HELP: &str = "\
 Examples:
-  sudo forwarder route replace 198.18.2.0/24 via 198.18.1.3 dev eth1
-  sudo forwarder route replace default via 2001:db8:1::2 dev eth1 --wait 3
-  sudo forwarder route replace 198.18.2.0/24 cpu 0-1 via 198.18.3.2 dev eth2";
+  sudo forwarder route replace 198.19.2.0/24 via 198.18.2.3 dev eth1
+  sudo forwarder route replace default via 2001:db8:2::2 dev eth1 --wait 3
+  sudo forwarder route replace 198.19.2.0/24 cpu 0-1 via 198.18.1.2 dev eth0";
 
 const APPEND_HELP: &str = "\
 Examples:
-  sudo forwarder route append 198.18.2.0/24 via 198.18.3.2 dev eth2
-  sudo forwarder route append 198.18.2.0/24 via 198.18.3.3 dev eth2 weight 4";
+  sudo forwarder route append 198.19.2.0/24 via 198.18.1.2 dev eth0
+  sudo forwarder route append 198.19.2.0/24 via 198.18.1.3 dev eth0 weight 4";
 
 const DEL_HELP: &str = "\
 Examples:
-  sudo forwarder route del 198.18.2.0/24
-  sudo forwarder route del 2001:db8:2::/48 via 2001:db8:1::2
-  sudo forwarder route del 198.18.2.0/24 cpu 0-1";
+  sudo forwarder route del 198.19.2.0/24
+  sudo forwarder route del 2001:db8:102::/48 via 2001:db8:2::2
+  sudo forwarder route del 198.19.2.0/24 cpu 0-1";
 
 const ADD_HELP: &str = "\
 Examples:
-  sudo forwarder route add 198.18.2.0/24 via 198.18.1.2 dev eth1
-  sudo forwarder route add 2001:db8:2::/48 via fe80::1 dev eth1 --wait 3
-  sudo forwarder route add 198.18.3.0/24 via inet6 2001:db8:1::2     an IPv6 gateway (RFC 8950)
-  sudo forwarder route add 198.18.4.0/24 dev eth1                    connected: no gateway
-  sudo forwarder route add default via 198.18.1.2
-  sudo forwarder route add 198.18.5.0/24 nexthop via 198.18.1.2 weight 2 nexthop via 198.18.3.2
-  sudo forwarder route add 198.18.5.0/24 cpu 2-3 via 198.18.3.2      these CPUs alone";
+  sudo forwarder route add 198.19.2.0/24 via 198.18.2.2 dev eth1
+  sudo forwarder route add 2001:db8:102::/48 via fe80::2 dev eth1 --wait 3
+  sudo forwarder route add 198.19.3.0/24 via inet6 2001:db8:2::2     an IPv6 gateway (RFC 8950)
+  sudo forwarder route add 198.19.4.0/24 dev eth1                    connected: no gateway
+  sudo forwarder route add default via 198.18.2.2
+  sudo forwarder route add 198.19.5.0/24 nexthop via 198.18.2.2 weight 2 nexthop via 198.18.1.2
+  sudo forwarder route add 198.19.6.0/24 via 198.18.2.2 --xdp-only   kept from Linux
+  sudo forwarder route add 198.19.7.0/24 cpu 0-1 via 198.18.2.2      these CPUs alone";

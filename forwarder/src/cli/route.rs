@@ -63,7 +63,7 @@ pub(super) fn run<W: Write>(
             for selector in selectors {
                 count += client.route_flush(selector)?;
             }
-            say(format_args!("{count} routes removed"));
+            say(format_args!("{count} {} removed", routes(count)));
             Ok(())
         }
         RouteCommand::Load { file, replace, flush, xdp_only } => {
@@ -227,7 +227,7 @@ fn load(
                 0 => String::new(),
                 skipped => format!(" ({skipped} of Linux's left out: forwarder follows them)"),
             };
-            say(format_args!("{count} routes loaded{skipped}"));
+            say(format_args!("{count} {} loaded{skipped}", routes(count)));
             Ok(())
         }
         Err(ClientError::Refused(refusal)) => {
@@ -240,6 +240,10 @@ fn load(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+fn routes(count: u64) -> &'static str {
+    if count == 1 { "route" } else { "routes" }
 }
 
 fn borrowed(words: &[String]) -> Vec<&str> {

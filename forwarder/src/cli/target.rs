@@ -67,8 +67,16 @@ impl Target {
             [] => String::new(),
             others => format!(", or choose a running one with --name: {}", others.join(", ")),
         };
+        // Whoever looks for one that was killed may have its programs still forwarding.
+        let unload = if stale {
+            format!(
+                ", or remove what it has left, which may still forward, with `forwarder{option} unload`"
+            )
+        } else {
+            String::new()
+        };
         format!(
-            "{subject} ({trace} {path}): start one with `forwarder run{option} --iface A,B`{others}"
+            "{subject} ({trace} {path}): start one with `forwarder run{option} --iface A,B`{unload}{others}"
         )
     }
 
@@ -139,7 +147,7 @@ mod tests {
         assert_eq!(
             absence(&lab),
             format!(
-                "no forwarder named 'lab' is running (one has died and left {shown}/lab/control.sock): start one with `forwarder run --name lab --iface A,B`, or choose a running one with --name: other"
+                "no forwarder named 'lab' is running (one has died and left {shown}/lab/control.sock): start one with `forwarder run --name lab --iface A,B`, or remove what it has left, which may still forward, with `forwarder --name lab unload`, or choose a running one with --name: other"
             )
         );
     }

@@ -34,7 +34,9 @@ pub enum ClientError {
     /// Nobody listens: the file is not there, or a dead daemon has left it.
     #[error("no forwarder listens on {path}")]
     NoDaemon { path: PathBuf, stale: bool },
-    #[error("{path} is not open to this user: use sudo, or join the group that owns it")]
+    #[error(
+        "{path} is not open to this user: use sudo; commands that change nothing are for members of the group that owns it too"
+    )]
     Forbidden { path: PathBuf },
     #[error("{0}")]
     Mismatch(String),

@@ -131,6 +131,12 @@ fn mount_bpf_fs() -> io::Result<&'static Path> {
         let message = format!("no BPF file system is mounted on the host's {BPF_FS}");
         return Err(io::Error::new(io::ErrorKind::NotFound, message));
     }
+    if namespace("1").is_err() {
+        tracing::warn!(
+            "mounting a BPF file system on {BPF_FS}: whether that is the host's cannot be seen from \
+             here. Under `ip netns exec` it is not, and forwarding ends with this process"
+        );
+    }
     mount(Some("bpf"), BPF_FS, Some("bpf"), MsFlags::empty(), Some("mode=0700"))?;
     Ok(Path::new(BPF_FS))
 }

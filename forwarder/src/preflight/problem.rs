@@ -52,8 +52,9 @@ pub enum Problem {
         parenthesis(.below)
     )]
     Stacked { name: String, kind: String, below: Vec<String> },
-    #[error("{name} has an XDP program already ({}): remove it with `{}`; if that says busy, end \
-         the program that holds it (`bpftool link`)", describe(.attached), removal(.name, .attached))]
+    #[error("{name} has an XDP program already ({}): remove it with `{}`; if that is refused, \
+         something holds it: what a killed forwarder of another name has left (`ls /sys/fs/bpf/forwarder`) \
+         goes with `forwarder --name NAME unload`, else see `bpftool link`", describe(.attached), removal(.name, .attached))]
     ForeignProgram { name: String, attached: Vec<XdpAttachment> },
     #[error(
         "{name}'s receive VLAN offload hides the tag of VLAN frames from XDP, which would forward \

@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::{
     LINKER_VARIABLE,
@@ -57,6 +57,7 @@ fn probe(folder: &Path, compiler: &Compiler, linker: &Path) -> Result<()> {
     const SOURCE: &str =
         "#![no_std]\n#[unsafe(no_mangle)]\npub extern \"C\" fn probe() -> i32 {\n    2\n}\n";
     const EM_BPF: u16 = 247;
+    ensure!(linker.is_file(), "there is no {}", linker.display());
     let folder = folder.join("probe");
     fs::create_dir_all(&folder)?;
     let (source, bitcode, object) =

@@ -138,7 +138,10 @@ impl Facts {
     fn trouble(&self, way: &Way, finding: &Finding) -> String {
         let what = match finding {
             Finding::Absent => match way {
-                Way::Named => format!("{RUSTC_VARIABLE} names no file"),
+                Way::Named => {
+                    let path = std::env::var(RUSTC_VARIABLE).unwrap_or_default();
+                    format!("{RUSTC_VARIABLE} names no file: {path}")
+                }
                 Way::Rustup(_) | Way::System => "not installed".to_owned(),
             },
             Finding::NoSources => "the sources of `core` are missing".to_owned(),

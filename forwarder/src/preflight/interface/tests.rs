@@ -61,7 +61,7 @@ fn what_stands_against_an_interface() {
             "a program of somebody else",
             with(nic(), |facts| facts.details.xdp = vec![attached(XdpMode::Native, 41)]),
             "eth0 has an XDP program already (id 41, native): remove it with `ip link set dev eth0 \
-             xdp off`; if that says busy, end the program that holds it (`bpftool link`)",
+             xdp off`; if that is refused, something holds it: what a killed forwarder of another name has left (`ls /sys/fs/bpf/forwarder`) goes with `forwarder --name NAME unload`, else see `bpftool link`",
         ),
         (
             "two of them, and ours",
