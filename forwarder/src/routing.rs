@@ -1,5 +1,6 @@
 //! Routes on command, over the rib and what is installed: each command is done whole or not at all.
 
+mod audit;
 mod change;
 mod shown;
 
@@ -11,7 +12,10 @@ use std::{
 use forwarder_common::abi::{ROUTE_DISCARD, ROUTE_IDS_FIRST, ROUTE_IDS_MAX, ROUTE_PUNT};
 
 use self::change::{Conflict, Without};
-pub use self::shown::mac_text;
+pub use self::{
+    audit::{Answer, Difference, edges},
+    shown::mac_text,
+};
 use crate::{
     config::cpus,
     engine::Refusal,

@@ -100,6 +100,13 @@ pub enum Command {
         #[command(subcommand)]
         command: Option<NeighCommand>,
     },
+    /// Compare with Linux where packets to the edges of each of its prefixes go
+    ///
+    /// The first and the last address of every prefix in Linux's main table, and those beside it,
+    /// are looked up in the maps that the programs read, and in Linux. The daemon does the same all
+    /// the time, a little each second. An error where one differs.
+    #[command(after_help = "Example:\n  forwarder audit")]
+    Audit,
     /// End the forwarder and remove all of its programs and maps
     ///
     /// Linux forwards again, by its own routes. Also removes what a killed daemon has left.

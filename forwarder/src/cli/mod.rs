@@ -1,6 +1,7 @@
 //! The command line: what can be typed, what it means, and the commands that ask the daemon.
 
 pub mod args;
+mod audit;
 pub mod error;
 mod json;
 mod load;
@@ -86,6 +87,7 @@ fn perform(cli: Cli) -> Result<Outcome, CliError> {
         Command::Neigh { command: _ } => {
             show_neighbours(&mut connect()?, global.family(), output)?;
         }
+        Command::Audit => audit::run(connect()?, output)?,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "forwarder", &mut script);

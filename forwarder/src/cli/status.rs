@@ -25,6 +25,14 @@ fn write_status(text: &mut String, status: &Status) -> std::fmt::Result {
             "            {routes_waiting} of them do not forward: see `forwarder route show`"
         )?;
     }
+    if status.audit_differences > 0 {
+        let Status { audited, audit_differences, .. } = status;
+        writeln!(
+            text,
+            "            {audit_differences} of {audited} destinations were not forwarded as Linux \
+             would: see the log, and `forwarder audit`"
+        )?;
+    }
     writeln!(text, "metrics:    {}", status.metrics.as_deref().unwrap_or("off"))?;
     status.notes.iter().try_for_each(|note| writeln!(text, "note:       {note}"))
 }
@@ -84,6 +92,8 @@ mod tests {
             routes4: 2,
             routes6: 1,
             routes_waiting: 1,
+            audited: 0,
+            audit_differences: 0,
             routes4_max: 1_048_576,
             routes6_max: 262_144,
             metrics: Some("http://127.0.0.1:9184/metrics".to_owned()),

@@ -19,7 +19,8 @@ use super::{
     protocol::{ANSWER_MAX, Hello, Request, Response, decode, encode},
 };
 use crate::{
-    engine::{Refusal, Status},
+    engine::{AuditPage, Refusal, Status},
+    prefix::Prefix,
     route::{Existing, NeighbourEntry, Route, RouteEntry, Selector},
     snapshot::Snapshot,
 };
@@ -110,6 +111,14 @@ impl Client {
     /// Answers with the route as it was.
     pub fn route_delete(&mut self, selector: Selector) -> Result<RouteEntry, ClientError> {
         self.ask_route(&Request::RouteDelete(selector))
+    }
+
+    /// Compares some prefixes, behind one or from the first, with Linux's answer.
+    pub fn audit(&mut self, after: Option<Prefix>) -> Result<AuditPage, ClientError> {
+        match self.ask(&Request::Audit(after))? {
+            Response::Audit(page) => Ok(page),
+            _ => out_of_turn(),
+        }
     }
 
     /// Answers with the number of routes that are gone.

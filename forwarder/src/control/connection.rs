@@ -115,6 +115,9 @@ impl Connection {
                 .ask(|reply| Command::RouteFlush { selector, reply })
                 .await
                 .map(Response::Count),
+            Request::Audit(after) => {
+                engine.ask(|reply| Command::Audit { after, reply }).await.map(Response::Audit)
+            }
             Request::Unload => engine.ask(Command::Unload).await.map(|()| Response::Done),
             Request::RouteShow(selector) => return self.show_routes(selector).await,
             Request::RouteGet(destination) => {

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{chunk::Chunk, frame::FRAME_MAX};
 use crate::{
-    engine::{Refusal, Status},
+    engine::{AuditPage, Refusal, Status},
+    prefix::Prefix,
     route::{Existing, NeighbourEntry, PrefixMatch, Route, RouteEntry, Selector},
     snapshot::Snapshot,
 };
@@ -79,6 +80,8 @@ pub enum Request {
     RouteShow(Selector),
     RouteGet(IpAddr),
     Neighbours,
+    /// Of the prefixes behind this one.
+    Audit(Option<Prefix>),
     Unload,
 }
 
@@ -101,7 +104,8 @@ impl Request {
             | Self::Stats
             | Self::RouteShow(_)
             | Self::RouteGet(_)
-            | Self::Neighbours => None,
+            | Self::Neighbours
+            | Self::Audit(_) => None,
         }
     }
 
@@ -143,6 +147,7 @@ pub enum Response {
     /// Some of the routes; [`Response::End`] after the last.
     Routes(Vec<RouteEntry>),
     Neighbours(Vec<NeighbourEntry>),
+    Audit(AuditPage),
     End,
 }
 

@@ -153,6 +153,9 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
                 let longest = covering.max_by_key(|entry| entry.route.prefix.len());
                 drop(reply.send(Ok(longest.cloned().into_iter().collect())));
             }
+            Command::Audit { reply, .. } => {
+                drop(reply.send(Ok(crate::engine::AuditPage::default())))
+            }
             Command::Neighbours(reply) => drop(reply.send(Ok(vec![neighbour()]))),
             Command::Unload(reply) => drop(reply.send(Ok(()))),
         }
@@ -189,6 +192,8 @@ fn status() -> Status {
         routes4: 0,
         routes6: 0,
         routes_waiting: 0,
+        audited: 7,
+        audit_differences: 0,
         routes4_max: 1,
         routes6_max: 1,
         metrics: None,

@@ -94,6 +94,10 @@ impl Table for Tables {
         self.fib.route(prefix)
     }
 
+    fn lookup(&self, destination: IpAddr) -> RouteId {
+        self.fib.lookup(destination)
+    }
+
     fn prefixes(&self) -> Vec<Prefix> {
         self.fib.prefixes()
     }

@@ -1,5 +1,6 @@
 //! The one owner of all maps: it takes commands and kernel events, one after the other.
 
+mod audit;
 mod linux;
 mod probes;
 pub mod run;
@@ -12,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     prefix::Prefix,
     route::{Existing, NeighbourEntry, Route, RouteEntry, Selector},
+    routing::Difference,
     snapshot::Snapshot,
 };
 
@@ -19,6 +21,16 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoutePage {
     pub entries: Vec<RouteEntry>,
+    /// The last prefix that was looked at; `None`: there are no more.
+    pub more_after: Option<Prefix>,
+}
+
+/// What was compared, of some prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditPage {
+    /// Destinations.
+    pub checked: u64,
+    pub differences: Vec<Difference>,
     /// The last prefix that was looked at; `None`: there are no more.
     pub more_after: Option<Prefix>,
 }
@@ -84,6 +96,12 @@ pub enum Command {
         reply: Reply<Vec<RouteEntry>>,
     },
     Neighbours(Reply<Vec<NeighbourEntry>>),
+    /// Compares what packets find with what Linux says, for some prefixes of Linux's.
+    Audit {
+        /// The prefix behind which the page begins; `None`: the first page.
+        after: Option<Prefix>,
+        reply: Reply<AuditPage>,
+    },
     /// Detaches, removes everything and ends the daemon; the answer comes when nothing is left.
     Unload(Reply<()>),
 }
@@ -126,6 +144,9 @@ pub struct Status {
     pub routes6: u64,
     /// Routes that do not forward for now (pending or unusable).
     pub routes_waiting: u64,
+    /// Destinations that the auditor has compared with Linux's answer, and how many differed.
+    pub audited: u64,
+    pub audit_differences: u64,
     pub routes4_max: u64,
     pub routes6_max: u64,
     /// Where the metrics are served, for example "http://127.0.0.1:9184/metrics".

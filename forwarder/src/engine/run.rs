@@ -15,7 +15,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Command, InterfaceStatus, Refusal, Reply, Status, probes::Probes};
+use super::{Command, InterfaceStatus, Refusal, Reply, Status, audit::Audited, probes::Probes};
 use crate::{
     config::RouteSource,
     dataplane::{AttachedMode, Dataplane, Tables},
@@ -78,6 +78,7 @@ pub struct Engine {
     pub facts: Facts,
     probes: Probes,
     forwarding: Forwarding,
+    pub(super) audited: Audited,
 }
 
 impl Engine {
@@ -88,8 +89,8 @@ impl Engine {
         ports: BTreeMap<u32, Port>,
         facts: Facts,
     ) -> Self {
-        let (probes, forwarding) = Default::default();
-        Self { routing, dataplane, requests, generic, ports, facts, probes, forwarding }
+        let (probes, forwarding, audited) = Default::default();
+        Self { routing, dataplane, requests, generic, ports, facts, probes, forwarding, audited }
     }
 
     /// Works until it is told to unload, or until `shutdown`. Gives back the maps, and whoever
@@ -110,6 +111,7 @@ impl Engine {
                     self.renew_lease();
                     self.follow_abilities().await;
                     self.follow_sysctls();
+                    self.audit_in_background(&mut events).await;
                     self.probes.refill();
                     self.confirm().await;
                 }
@@ -293,6 +295,9 @@ impl Engine {
             Command::RouteGet { destination, reply } => {
                 drop(reply.send(Ok(self.routing.get(destination))));
             }
+            Command::Audit { after, reply } => {
+                drop(reply.send(self.audit(after, events).await));
+            }
             Command::Neighbours(reply) => drop(reply.send(Ok(self.routing.neighbours()))),
             Command::Unload(_) => {} // Ends the loop above.
         }
@@ -317,6 +322,8 @@ impl Engine {
             routes4: counts.routes4,
             routes6: counts.routes6,
             routes_waiting: self.routing.waiting(),
+            audited: self.audited.checked,
+            audit_differences: self.audited.differences,
             routes4_max: facts.routes4_max.into(),
             routes6_max: facts.routes6_max.into(),
             metrics: facts.metrics.clone(),

@@ -10,6 +10,7 @@ pub mod reader;
 mod stage;
 mod trie;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, fence};
 
 use forwarder_common::{
@@ -98,6 +99,11 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
     /// What is written for this very prefix.
     pub fn route(&self, prefix: Prefix) -> Option<RouteId> {
         self.trie(prefix.family()).get(Key::of(prefix)).map(RouteId::from)
+    }
+
+    /// What a packet to this address finds.
+    pub fn lookup(&self, destination: IpAddr) -> RouteId {
+        reader::lookup(self.memory.as_ref(), destination)
     }
 
     /// Every prefix, in no order.

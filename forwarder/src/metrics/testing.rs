@@ -136,6 +136,8 @@ pub(super) fn status(interfaces: &[(&str, u32)], steering: &str) -> Status {
         routes4: 3,
         routes6: 2,
         routes_waiting: 1,
+        audited: 7,
+        audit_differences: 0,
         routes4_max: 1 << 20,
         routes6_max: 1 << 18,
         metrics: None,

@@ -11,7 +11,7 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_REPLACE};
 
 pub(super) use self::{
     nexthop::{NEXTHOP_HEADER_LEN, RTM_GETNEXTHOP, nexthop},
-    route::{default_route_interfaces, kernel_route, local_route, route_interfaces},
+    route::{default_route_interfaces, kernel_route, linux_answer, local_route, route_interfaces},
     rule::{LOCAL_PRIORITY, MAIN_PRIORITY, RULE_HEADER_LEN, RuleKind, rule},
 };
 use super::{

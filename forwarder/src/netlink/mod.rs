@@ -19,7 +19,7 @@ mod wire;
 pub use decode::{LinkDetails, XdpAttachment, XdpMode};
 pub use generic::{Generic, Offloads, Queues, XdpFeatures};
 pub use lists::ListError;
-pub use requests::{LinuxWrite, RequestError, Requests};
+pub use requests::{LinuxAnswer, LinuxWrite, RequestError, Requests};
 pub use subscribe::{Follow, SubscribeError, Subscription};
 
 #[cfg(test)]

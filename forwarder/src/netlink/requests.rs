@@ -11,10 +11,10 @@ use tokio::sync::Mutex;
 
 use super::{
     decode::{
-        AF_INET, AF_INET6, LinkDetails, NTF_EXT_MANAGED, neighbour, neighbour_extended_flags,
-        neighbour_flags, route_interfaces,
+        AF_INET, AF_INET6, LinkDetails, NTF_EXT_MANAGED, linux_answer, neighbour,
+        neighbour_extended_flags, neighbour_flags, route_interfaces,
     },
-    event::NeighbourState,
+    event::{NeighbourState, Next},
     lists::{self, ListError},
     socket::Socket,
     wire::{Attributes, Request, push_attribute},
@@ -35,6 +35,16 @@ pub enum RequestError {
     Probe { ifindex: u32, address: IpAddr, source: io::Error },
     #[error("cannot ask the kernel's {family} about interface {ifindex}: {source}")]
     Generic { family: &'static str, ifindex: u32, source: io::Error },
+}
+
+/// What Linux does with a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinuxAnswer {
+    /// It is for this host.
+    Local,
+    /// There is no route, or one of a type that leads nowhere.
+    Nothing,
+    Via(Next),
 }
 
 /// How a route of ours changes in Linux's table.
@@ -103,6 +113,24 @@ impl Requests {
         let mut socket = self.0.lock().await;
         let written = socket.request(request, |_| None::<()>).await;
         written.map(drop).map_err(|source| RequestError::WriteRoute { prefix, source })
+    }
+
+    /// What Linux would do with a packet of this host's to this address, by its tables alone.
+    pub async fn lookup(&self, destination: IpAddr) -> Result<LinuxAnswer, RequestError> {
+        // The route as it is in the table, and not what a lookup makes of it.
+        const RTM_F_FIB_MATCH: u32 = 0x2000;
+        let (family, octets) = octets(destination);
+        let bits = if family == AF_INET { 32 } else { 128 };
+        let mut header = [family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        header[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
+        let request =
+            Request::new(libc::RTM_GETROUTE, 0, &header).attribute(libc::RTA_DST, &octets);
+        let mut socket = self.0.lock().await;
+        match socket.request(request, |message| linux_answer(message.body)).await {
+            Ok(answers) => Ok(answers.into_iter().next().unwrap_or(LinuxAnswer::Nothing)),
+            Err(error) if is_unreachable(&error) => Ok(LinuxAnswer::Nothing),
+            Err(source) => Err(RequestError::Route { destination, source }),
+        }
     }
 
     /// The id that a network namespace has in this one; links name theirs by it.

@@ -110,6 +110,11 @@ impl Prefix {
         self.0.network()
     }
 
+    /// The last address in it; of IPv4 that may be a broadcast address.
+    pub fn last(&self) -> IpAddr {
+        self.0.broadcast()
+    }
+
     #[expect(clippy::len_without_is_empty, reason = "its bits; no prefix is empty")]
     pub fn len(&self) -> u8 {
         self.0.prefix_len()

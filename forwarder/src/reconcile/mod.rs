@@ -12,6 +12,7 @@ mod spread;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    net::IpAddr,
 };
 
 use forwarder_common::{
@@ -34,6 +35,8 @@ use crate::{
 pub trait Table {
     /// What is written for this very prefix.
     fn route(&self, prefix: Prefix) -> Option<RouteId>;
+    /// What a packet to this address finds.
+    fn lookup(&self, destination: IpAddr) -> RouteId;
     /// Every prefix for which something is written.
     fn prefixes(&self) -> Vec<Prefix>;
     /// Writes or, for `None`, removes: all of them, or after an error none. No prefix comes twice.
@@ -213,6 +216,11 @@ impl Installed {
         self.hops
             .users()
             .map(|(hop, sets)| (hop, sets.iter().map(|route| self.sets.prefixes(*route)).sum()))
+    }
+
+    /// The set of next hops that has this id.
+    pub fn paths(&self, route: RouteId) -> Option<&Paths> {
+        self.sets.paths(route)
     }
 
     /// The sets of next hops that routes lead to, and how many prefixes lead to each.

@@ -63,6 +63,10 @@ impl Sets {
         self.installed.get(&route).map_or(0, |set| set.prefixes)
     }
 
+    pub(super) fn paths(&self, route: RouteId) -> Option<&Paths> {
+        self.installed.get(&route).map(|set| &*set.paths)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (RouteId, &Paths, u64)> + '_ {
         self.installed.iter().map(|(route, set)| (*route, &*set.paths, set.prefixes))
     }

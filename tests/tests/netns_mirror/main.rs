@@ -1,6 +1,7 @@
 //! Linux's routes are followed: what goes by them leaves by XDP as Linux would have sent it, and
 //! what cannot be followed is left to Linux. Proved by frames, and by who forwarded them.
 
+mod audit;
 mod commands;
 mod followed;
 mod skipped;

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use super::{AF_INET, AF_INET6, ROUTE_HEADER_LEN, ip};
 use crate::{
     netlink::{
+        LinuxAnswer,
         event::{KernelRoute, Next, Skip},
         local_routes::LocalRoute,
         wire::{Attributes, u16_at, u32_at},
@@ -64,6 +65,24 @@ pub(in crate::netlink) fn kernel_route(body: &[u8]) -> Option<(Prefix, KernelRou
         return None;
     }
     Some((prefix, KernelRoute { metric, tos: route.tos, protocol: route.protocol, next, skip }))
+}
+
+/// The route that the kernel chose for a destination.
+pub(in crate::netlink) fn linux_answer(body: &[u8]) -> Option<LinuxAnswer> {
+    let route = Route::read(body)?;
+    Some(match route.kind {
+        libc::RTN_UNICAST => match (route.attributes.u32(RTA_NH_ID), route.members().0) {
+            // Where it is not written out beside.
+            (Some(id), Next::Members(none)) if none.is_empty() => {
+                LinuxAnswer::Via(Next::Object(id))
+            }
+            (_, members) => LinuxAnswer::Via(members),
+        },
+        libc::RTN_LOCAL | libc::RTN_BROADCAST | libc::RTN_ANYCAST | libc::RTN_MULTICAST => {
+            LinuxAnswer::Local
+        }
+        _ => LinuxAnswer::Nothing,
+    })
 }
 
 pub(super) fn in_local_table(body: &[u8]) -> bool {

@@ -4,7 +4,10 @@ use forwarder_common::abi::{ROUTE_DISCARD, ROUTE_PUNT};
 
 use super::*;
 use crate::{
-    netlink::event::{KernelRoute, Next, Position, Skip},
+    netlink::{
+        LinuxAnswer,
+        event::{KernelRoute, Next, Position, Skip},
+    },
     paths::Hop,
 };
 
@@ -147,6 +150,62 @@ fn without_room_for_a_prefix_its_family_goes_up() {
     routing.apply([]).unwrap();
     assert_eq!(port(&routing, "198.19.1.1"), Some(Ok(ETH1)));
     assert!(!routing.is_blind(Family::Inet));
+}
+
+#[test]
+fn the_auditor_sees_whatever_is_not_as_linux_says() {
+    let mut routing = with_neighbours(limits(100, 100));
+    routing
+        .apply([
+            told("198.19.0.0/16", by(ETH1, "198.18.2.2")),
+            told("198.19.9.0/24", KernelRoute { skip: Some(Skip::Mtu), ..by(ETH0, "198.18.1.2") }),
+            told("198.18.2.0/24", by(ETH1, "")),
+        ])
+        .unwrap();
+    let linux = |ifindex, via: &str| LinuxAnswer::Via(by(ifindex, via).next);
+    let what = |routing: &Routing<FakeTable>, to: &str, linux: &LinuxAnswer| {
+        routing.difference(to.parse().unwrap(), linux).map(|difference| difference.what)
+    };
+    let good = linux(ETH1, "198.18.2.2");
+    assert_eq!(what(&routing, "198.19.1.1", &good), None);
+    // The neighbour of a connected route is the destination itself.
+    assert_eq!(what(&routing, "198.18.2.2", &linux(ETH1, "")), None);
+    // What goes up is right, whatever Linux does; and what neither knows.
+    assert_eq!(what(&routing, "198.19.9.1", &linux(ETH0, "198.18.1.2")), None);
+    assert_eq!(what(&routing, "198.18.1.1", &LinuxAnswer::Local), None);
+    assert_eq!(what(&routing, "203.0.113.1", &LinuxAnswer::Nothing), None);
+
+    let other = what(&routing, "198.19.1.1", &linux(ETH0, "198.18.1.2")).unwrap();
+    assert_eq!(other, "XDP sends it via 198.18.2.2 dev eth1, and Linux via 198.18.1.2 dev eth0");
+    let nowhere = what(&routing, "198.19.1.1", &LinuxAnswer::Nothing).unwrap();
+    assert_eq!(nowhere, "XDP sends it via 198.18.2.2 dev eth1, and Linux nowhere");
+    let local = what(&routing, "198.19.1.1", &LinuxAnswer::Local).unwrap();
+    assert!(local.ends_with("and Linux nowhere"), "{local}");
+    // What counts is what is written, and not what should be.
+    routing.table.fib.remove(&prefix("198.19.0.0/16"));
+    let missing = what(&routing, "198.19.1.1", &good).unwrap();
+    assert_eq!(missing, "Linux sends it via 198.18.2.2 dev eth1, and XDP has no route");
+    // Ours alone are not Linux's to know.
+    add(&mut routing, route("198.19.0.0/16", Some("198.18.1.2"), None)).unwrap();
+    assert_eq!(what(&routing, "198.19.1.1", &good), None);
+}
+
+#[test]
+fn the_edges_of_a_prefix_are_those_that_are_forwarded() {
+    let text = |of: &str| edges(prefix(of)).map(|it| it.to_string()).collect::<Vec<_>>();
+    assert_eq!(text("198.19.1.0/24"), ["198.19.0.255", "198.19.1.0", "198.19.1.255", "198.19.2.0"]);
+    assert_eq!(text("198.19.1.1/32").len(), 4);
+    assert_eq!(text("128.0.0.0/1"), ["128.0.0.0"], "below is loopback, above is nothing");
+    assert_eq!(text("0.0.0.0/0"), [""; 0]);
+    assert_eq!(text("2001:db8::/32").len(), 4);
+    assert_eq!(
+        text("fe80::/10"),
+        ["fec0::"]
+            .map(|_| "fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+            .into_iter()
+            .chain(["fec0::"])
+            .collect::<Vec<_>>()
+    );
 }
 
 #[test]

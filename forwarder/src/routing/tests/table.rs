@@ -8,7 +8,7 @@ use std::{
 };
 
 use forwarder_common::{
-    abi::{Adjacency, BucketRange, Leads, RouteId, RouteWord},
+    abi::{Adjacency, BucketRange, Leads, ROUTE_NONE, RouteId, RouteWord},
     verdict::Reason,
 };
 
@@ -183,6 +183,12 @@ impl Table for FakeTable {
         let silence = silence.max(since_a_sign);
         self.life.set(Life { looked: looked + 1, since_a_sign, silence });
         self.fib.get(&prefix).copied()
+    }
+
+    fn lookup(&self, destination: IpAddr) -> RouteId {
+        let holds = |(prefix, _): &(&Prefix, &RouteId)| prefix.contains(destination);
+        let longest = self.fib.iter().filter(holds).max_by_key(|(prefix, _)| prefix.len());
+        longest.map_or(ROUTE_NONE, |(_, route)| *route)
     }
 
     fn prefixes(&self) -> Vec<Prefix> {

@@ -39,7 +39,7 @@ fn decode_in_every_way(message: &(u16, Vec<u8>)) -> Option<Change> {
     let body = &message.1;
     let _ = (link_details(body), address(body), neighbour(body), local_route(body));
     let _ = (route_interfaces(body), default_route_interfaces(body));
-    let _ = (kernel_route(body), nexthop(body), rule(body));
+    let _ = (kernel_route(body), nexthop(body), rule(body), linux_answer(body));
     let _ = (neighbour_flags(body), neighbour_extended_flags(body));
     change_of(message, 0)
 }
