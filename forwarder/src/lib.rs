@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod btf;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -27,3 +28,4 @@ pub mod rib;
 pub mod route;
 pub mod routing;
 pub mod snapshot;
+pub mod tracepoints;
