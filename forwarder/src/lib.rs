@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod account;
 pub mod btf;
 pub mod cli;
 pub mod config;

@@ -10,6 +10,7 @@
 #![allow(clippy::missing_panics_doc, reason = "in a test that is how things end")]
 #![allow(clippy::return_self_not_must_use, reason = "every step of every builder would carry it")]
 
+pub mod after;
 pub mod agreement;
 pub mod churn;
 pub mod comparison;

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Goes up with every change of this module, or of the types that it carries.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Entries in one frame, or next hops of routes: so few that those of a request never exceed
 /// [`FRAME_MAX`].

@@ -194,17 +194,19 @@ fn status() -> Status {
 
 /// With many CPUs it is longer than a frame.
 fn snapshot(cpus: usize) -> Snapshot {
-    use crate::snapshot::{Count, CpuCounters, InterfaceCounters};
+    use crate::snapshot::{After, Count, CpuCounters, InterfaceCounters};
     let mut counters = CpuCounters::default();
     counters.0.fill(Count { packets: u64::MAX, bytes: u64::MAX });
     let interface = InterfaceCounters {
         name: "eth1".to_owned(),
         ifindex: 3,
+        generic: false,
         ingress: vec![counters.clone(); cpus],
         worker: vec![counters; cpus],
+        after: vec![After::default(); cpus],
     };
     let interfaces = vec![interface; 2];
-    Snapshot { uptime_ms: 1, cpus_online: vec![0], interfaces, routes: Vec::new() }
+    Snapshot { uptime_ms: 1, cpus_online: vec![0], interfaces, ..Snapshot::default() }
 }
 
 /// A client that says what it likes.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Command, InterfaceStatus, Refusal, Reply, Status, probes::Probes};
 use crate::{
-    dataplane::{AttachedMode, Dataplane, Tables},
+    dataplane::{AttachedMode, Dataplane, Reading, Tables},
     netlink::{
         Generic, Requests,
         event::{Event, Link},
@@ -27,6 +27,7 @@ use crate::{
     rib::{Abilities, IPV6_MTU_MIN},
     routing::{Routing, mac_text},
     snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
+    tracepoints::Missing,
 };
 
 /// Events that are taken in at once: one reconciliation serves them all.
@@ -255,6 +256,7 @@ impl Engine {
             self.ports.iter().map(|(ifindex, port)| self.port(*ifindex, port).name).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut notes = self.facts.notes.clone();
+        notes.extend(self.dataplane.missing_tracepoints().iter().map(Missing::note));
         let blind = Family::ALL.into_iter().filter(|family| self.routing.is_blind(*family));
         notes.extend(blind.map(|family| {
             format!(
@@ -287,16 +289,26 @@ impl Engine {
             .ports
             .iter()
             .map(|(ifindex, port)| (port.slot, *ifindex, self.port(*ifindex, port).name));
-        let mut interfaces = Vec::with_capacity(self.ports.len() + 1);
-        for (slot, ifindex, name) in known.chain(unknown) {
-            let (ingress, worker) = self.dataplane.counters(slot).map_err(unreadable)?;
-            interfaces.push(InterfaceCounters { name, ifindex, ingress, worker });
-        }
+        let known = known.chain(unknown).collect::<Vec<_>>();
+        let slots: Vec<u32> = known.iter().map(|(slot, ..)| *slot).collect();
+        let readings = self.dataplane.counters(&slots).map_err(unreadable)?;
+        let generic = |ifindex: &u32| {
+            self.ports.get(ifindex).is_some_and(|port| port.mode == AttachedMode::Generic)
+        };
+        let interfaces = known.into_iter().zip(readings.interfaces);
+        let interfaces = interfaces.map(|((_, ifindex, name), reading)| {
+            let Reading { ingress, worker, after } = reading;
+            let generic = generic(&ifindex);
+            InterfaceCounters { name, ifindex, generic, ingress, worker, after }
+        });
         Ok(Snapshot {
             uptime_ms: self.uptime_ms(),
             cpus_online: self.facts.cpus_online.clone(),
-            interfaces,
+            interfaces: interfaces.collect(),
             routes: self.busiest_routes().map_err(unreadable)?,
+            enqueued: readings.enqueued,
+            dequeued: readings.dequeued,
+            missing: self.dataplane.missing_tracepoints().to_vec(),
         })
     }
 
