@@ -139,7 +139,16 @@ impl Footprint {
     /// Frames in a slot of the interface's counters, over all CPUs: without a daemon nobody else
     /// tells. Interfaces are numbered from 1, in the order in which they were named.
     pub fn packets(&self, interface: u32, slot: u32) -> Result<u64> {
-        let map = Map::PerCpuArray(self.map(name::COUNTERS)?);
+        self.packets_in(name::COUNTERS, interface, slot)
+    }
+
+    /// Likewise of those that were steered, where they were steered to.
+    pub fn worker_packets(&self, interface: u32, slot: u32) -> Result<u64> {
+        self.packets_in(name::WORKER_COUNTERS, interface, slot)
+    }
+
+    fn packets_in(&self, map: &str, interface: u32, slot: u32) -> Result<u64> {
+        let map = Map::PerCpuArray(self.map(map)?);
         let counters: PerCpuArray<_, InterfaceCounters> = map.try_into()?;
         let copies = counters.get(&interface, 0)?;
         Ok(copies.iter().map(|InterfaceCounters(slots)| slots[slot as usize].packets).sum())
