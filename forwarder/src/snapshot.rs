@@ -1,6 +1,8 @@
 //! All counters at one moment, as read from the maps.
 
 mod after;
+mod nic;
+mod since;
 
 use std::collections::BTreeSet;
 
@@ -9,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{route::NextHop, tracepoints::Missing};
 
-pub use self::after::{After, Dequeued, Enqueued, LossCounts};
+pub use self::{
+    after::{After, Dequeued, Enqueued, LossCounts},
+    nic::NicCounters,
+};
 
 /// Frames and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +136,8 @@ pub struct InterfaceCounters {
     pub worker: Vec<CpuCounters>,
     /// Likewise what the kernel did afterwards.
     pub after: Vec<After>,
+    /// What the interface itself counts; `None` where nobody tells.
+    pub nic: Option<NicCounters>,
 }
 
 impl InterfaceCounters {
@@ -232,7 +239,7 @@ mod tests {
         let worker = vec![CpuCounters::default(); ingress.len()];
         let after = vec![After::default(); ingress.len()];
         let name = format!("eth{ifindex}");
-        InterfaceCounters { name, ifindex, generic: false, ingress, worker, after }
+        InterfaceCounters { name, ifindex, generic: false, ingress, worker, after, nic: None }
     }
 
     fn snapshot(interfaces: Vec<InterfaceCounters>, cpus_online: &[u32]) -> Snapshot {

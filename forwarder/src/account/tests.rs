@@ -44,6 +44,7 @@ fn closed() -> Snapshot {
             counters(&[(SLOT_RX, 6), (SLOT_REDIRECTED, 4), (Reason::NoRoute.slot(), 2)]),
         ],
         after: after.to_vec(),
+        nic: None,
     };
     let generic = InterfaceCounters {
         name: "eth1".to_owned(),
@@ -52,6 +53,7 @@ fn closed() -> Snapshot {
         ingress: vec![counters(&[(SLOT_RX, 8), (SLOT_REDIRECTED, 8)]), counters(&[])],
         worker: vec![counters(&[]), counters(&[])],
         after: vec![egress, After::default()],
+        nic: None,
     };
     Snapshot {
         interfaces: vec![native, generic],

@@ -1,18 +1,23 @@
-//! Counters for people: `forwarder stats`, with `--per-cpu` and `-j`.
+//! Counters for people: `forwarder stats`, with `--per-cpu`, `-w` and `-j`.
 
 mod after;
+mod args;
 mod json;
+mod nic;
+mod rates;
 mod table;
+mod watch;
 
 use forwarder_common::verdict::Reason;
 
-pub use self::json::json;
 use self::table::aligned;
+pub use self::{args::StatsArgs, json::json, rates::Lines, watch::Watch};
 use crate::snapshot::{Count, CpuCounters, InterfaceCounters, Snapshot, Stage};
 
 /// Frames by interface and what became of them, then why frames were left to Linux. What workers
 /// did with frames that were steered to them stands apart: those frames are counted above already.
-/// At the end what the kernel did with what was redirected, and why some was lost.
+/// At the end what the kernel did with what was redirected, and why some was lost, beside the
+/// interfaces' own counters of losses.
 pub fn render(snapshot: &Snapshot, per_cpu: bool) -> String {
     let mut text = section(snapshot, Stage::Ingress, per_cpu);
     let steered =
@@ -22,6 +27,7 @@ pub fn render(snapshot: &Snapshot, per_cpu: bool) -> String {
         text += &section(snapshot, Stage::Worker, per_cpu);
     }
     text += &after::render(snapshot, per_cpu);
+    text += &nic::render(snapshot);
     text
 }
 

@@ -204,6 +204,7 @@ fn snapshot(cpus: usize) -> Snapshot {
         ingress: vec![counters.clone(); cpus],
         worker: vec![counters; cpus],
         after: vec![After::default(); cpus],
+        nic: None,
     };
     let interfaces = vec![interface; 2];
     Snapshot { uptime_ms: 1, cpus_online: vec![0], interfaces, ..Snapshot::default() }

@@ -26,7 +26,7 @@ use crate::{
     preflight::forwarding::forwarding_notes,
     rib::{Abilities, IPV6_MTU_MIN},
     routing::{Routing, mac_text},
-    snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
+    snapshot::{Count, InterfaceCounters, NicCounters, RouteCounters, Snapshot},
     tracepoints::Missing,
 };
 
@@ -197,7 +197,7 @@ impl Engine {
         // Whoever asked may have gone away meanwhile: that is no error.
         match command {
             Command::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Command::Stats(reply) => drop(reply.send(self.snapshot())),
+            Command::Stats(reply) => drop(reply.send(self.snapshot().await)),
             Command::RouteAdd { route, existing, reply } => {
                 let answer = self.routing.add(route, existing);
                 self.confirm().await;
@@ -282,7 +282,7 @@ impl Engine {
         }
     }
 
-    fn snapshot(&self) -> Result<Snapshot, Refusal> {
+    async fn snapshot(&self) -> Result<Snapshot, Refusal> {
         let unreadable = |error| Refusal::new(format!("cannot read the counters: {error}"));
         let unknown = [(SLOT_UNKNOWN, 0, "unknown".to_owned())];
         let known = self
@@ -295,21 +295,38 @@ impl Engine {
         let generic = |ifindex: &u32| {
             self.ports.get(ifindex).is_some_and(|port| port.mode == AttachedMode::Generic)
         };
-        let interfaces = known.into_iter().zip(readings.interfaces);
-        let interfaces = interfaces.map(|((_, ifindex, name), reading)| {
+        let mut interfaces = Vec::with_capacity(known.len());
+        for ((_, ifindex, name), reading) in known.into_iter().zip(readings.interfaces) {
             let Reading { ingress, worker, after } = reading;
             let generic = generic(&ifindex);
-            InterfaceCounters { name, ifindex, generic, ingress, worker, after }
-        });
+            let nic = self.nic_counters(ifindex).await;
+            interfaces.push(InterfaceCounters {
+                name,
+                ifindex,
+                generic,
+                ingress,
+                worker,
+                after,
+                nic,
+            });
+        }
         Ok(Snapshot {
             uptime_ms: self.uptime_ms(),
             cpus_online: self.facts.cpus_online.clone(),
-            interfaces: interfaces.collect(),
+            interfaces,
             routes: self.busiest_routes().map_err(unreadable)?,
             enqueued: readings.enqueued,
             dequeued: readings.dequeued,
             missing: self.dataplane.missing_tracepoints().to_vec(),
         })
+    }
+
+    /// Of an interface that is there.
+    async fn nic_counters(&self, ifindex: u32) -> Option<NicCounters> {
+        if !self.routing.rib().is_port(ifindex) {
+            return None;
+        }
+        self.requests.nic_counters(ifindex).await.ok().flatten()
     }
 
     fn busiest_routes(&self) -> io::Result<Vec<RouteCounters>> {

@@ -154,6 +154,7 @@ pub(super) fn small() -> Snapshot {
         ifindex: 2,
         generic: false,
         after: vec![After::default(); 2],
+        nic: None,
         ingress: vec![counters(&[(0, 10), (1, 4), (2, 3), (ttl, 1), (local, 2)]), none()],
         worker: vec![none(), counters(&[(0, 3), (1, 2), (no_route, 1)])],
     };
@@ -162,6 +163,7 @@ pub(super) fn small() -> Snapshot {
         ifindex: 3,
         generic: false,
         after: vec![After::default(); 2],
+        nic: None,
         ingress: vec![none(), none()],
         worker: vec![none(), none()],
     };
@@ -196,7 +198,15 @@ fn interface() -> impl Strategy<Value = InterfaceCounters> {
     let ingress = prop::collection::vec(closed(true), 0..6);
     let worker = prop::collection::vec(closed(false), 0..6);
     (name, 0_u32..3, ingress, worker).prop_map(|(name, ifindex, ingress, worker)| {
-        InterfaceCounters { name, ifindex, generic: false, ingress, worker, after: vec![] }
+        InterfaceCounters {
+            name,
+            ifindex,
+            generic: false,
+            ingress,
+            worker,
+            after: vec![],
+            nic: None,
+        }
     })
 }
 

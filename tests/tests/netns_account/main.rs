@@ -6,6 +6,7 @@ mod balance;
 mod faults;
 mod foreign;
 mod queues;
+mod shown;
 
 use anyhow::{Result, ensure};
 use forwarder_common::verdict::{SLOT_RX, SLOT_STEERED};

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     account::unaccounted,
     route::NextHop,
-    snapshot::{After, InterfaceCounters, LossCounts, RouteCounters, Snapshot, Stage},
+    snapshot::{After, InterfaceCounters, LossCounts, NicCounters, RouteCounters, Snapshot, Stage},
 };
 
 /// The object that `-j` prints. A public format: members are added, but not renamed or removed.
@@ -20,6 +20,7 @@ use crate::{
 ///   "interfaces": [{
 ///     "name": "eth0", "ifindex": 2,           // "unknown", 0: what no interface can be charged with
 ///     "generic": false,
+///     "nic": {"rx_missed": 0, ...},           // the interface's own losses; null: nobody tells
 ///     "cpus": [{                              // CPUs that are online, or that counted something
 ///       "cpu": 0,
 ///       "ingress": {                          // rx = redirected + steered + sum of passed
@@ -53,6 +54,9 @@ use crate::{
 ///   }]
 /// }
 /// ```
+///
+/// With `-w`: one such object a look, with differences in place of totals, and beside them
+/// `"elapsed_ms"` and `"per_second": {"rx", "redirected", "sent", "passed", "lost"}`.
 pub fn json(snapshot: &Snapshot) -> Value {
     let interfaces = snapshot.interfaces_shown().map(|interface| {
         let cpus = snapshot.cpus_shown(interface);
@@ -60,6 +64,7 @@ pub fn json(snapshot: &Snapshot) -> Value {
             "name": interface.name,
             "ifindex": interface.ifindex,
             "generic": interface.generic,
+            "nic": interface.nic.map(nic),
             "cpus": cpus.into_iter().map(|cpu| json_cpu(interface, cpu)).collect::<Vec<_>>(),
         })
     });
@@ -119,6 +124,11 @@ fn after(after: &After) -> Value {
         "sent": after.sent,
         "unsent": losses(&after.unsent),
     })
+}
+
+fn nic(counters: NicCounters) -> Value {
+    let all = NicCounters::MEANINGS.iter().zip(counters.to_array());
+    all.map(|((name, _), frames)| ((*name).to_owned(), frames.into())).collect::<Map<_, _>>().into()
 }
 
 fn queues(snapshot: &Snapshot) -> Vec<Value> {

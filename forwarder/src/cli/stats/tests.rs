@@ -10,6 +10,8 @@ use crate::{
     tracepoints::{Missing, Tracepoint},
 };
 
+mod rates;
+
 const LOCAL: u32 = Reason::Local.slot();
 const NO_ROUTE: u32 = Reason::NoRoute.slot();
 const TTL: u32 = Reason::TtlExpired.slot();
@@ -31,7 +33,7 @@ fn interface(
     let (ingress, worker) = (ingress.to_vec(), worker.to_vec());
     let after = vec![After::default(); ingress.len()];
     let name = name.to_owned();
-    InterfaceCounters { name, ifindex, generic: false, ingress, worker, after }
+    InterfaceCounters { name, ifindex, generic: false, ingress, worker, after, nic: None }
 }
 
 fn nothing() -> [CpuCounters; 3] {
@@ -184,7 +186,7 @@ fn json_has_every_count_by_cpu() {
             "uptime_ms": 60_000,
             "cpus_online": [0, 1],
             "interfaces": [
-                {"name": "eth0", "ifindex": 2, "generic": false, "cpus": [
+                {"name": "eth0", "ifindex": 2, "generic": false, "nic": null, "cpus": [
                     {
                         "cpu": 0,
                         "ingress": {
@@ -215,7 +217,7 @@ fn json_has_every_count_by_cpu() {
                         "after": idle["after"],
                     },
                 ]},
-                {"name": "enp3s0f1", "ifindex": 3, "generic": false, "cpus": [sending, idle_on(1)]},
+                {"name": "enp3s0f1", "ifindex": 3, "generic": false, "nic": null, "cpus": [sending, idle_on(1)]},
             ],
             "queues": [{
                 "cpu": 0, "dequeued": 5, "lost": 0,
