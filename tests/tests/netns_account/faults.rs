@@ -86,13 +86,13 @@ fn every_frame_is_lost(fault: Fault, arguments: &str, redirecting: u32) {
     let footprint = Footprint::of(&testbed.lab.router, "eth0").unwrap();
     let frames: Vec<Frame> =
         frames(0, 1, FRAMES).into_iter().map(|frame| frame.ip_length(LENGTH)).collect();
-    let lose = || {
+    let losing = || {
         behind_its_back(&testbed, || {
             fault.happen(&testbed.lab)?;
             send(&testbed.wires, &footprint, (0, 0), &frames)
         })
     };
-    let ((), Counted { xdp, linux }) = testbed.counted(lose).unwrap();
+    let ((), Counted { xdp, linux }) = testbed.counted(losing).unwrap();
     let (count, loss) = (u64::from(FRAMES), fault.loss());
     let what = format!("{arguments}, {loss:?}: {xdp:#?}");
     let eth0 = xdp.interface("eth0");
@@ -155,8 +155,8 @@ fn a_full_ring_with(steer: &str) {
         frame.v4(|ip| ip.destination = [198, 19, 9, 1].into())
     };
     let frames: Vec<_> = (0..count).map(frame).collect();
-    let fill = || send(&testbed.wires, &footprint, (0, 0), &frames);
-    let ((), Counted { xdp, .. }) = testbed.counted(fill).unwrap();
+    let filling = || send(&testbed.wires, &footprint, (0, 0), &frames);
+    let ((), Counted { xdp, .. }) = testbed.counted(filling).unwrap();
     let (sent, full) = (xdp.after("eth2").sent, xdp.after("eth2").unsent(Loss::RingFull));
     assert_eq!((sent, full), (RING as u64, 100), "{xdp:#?}");
     assert_eq!((xdp.redirected(), xdp.lost()), (count as u64, 100), "{xdp:#?}");

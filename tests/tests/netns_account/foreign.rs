@@ -34,13 +34,13 @@ fn another_forwarder_on_the_machine() {
     let forward = || send(&theirs.wires, &there, (0, 0), &frames);
     let ((), Counted { xdp, .. }) = theirs.counted(forward).unwrap();
     assert_eq!((xdp.after("eth1").sent, xdp.lost()), (u64::from(FRAMES), 0), "{xdp:#?}");
-    let lose = || {
+    let losing = || {
         behind_its_back(&theirs, || {
             theirs.lab.b().offload("eth0", Offload::Gro, false)?;
             send(&theirs.wires, &there, (0, 0), &frames)
         })
     };
-    let ((), Counted { xdp, .. }) = theirs.counted(lose).unwrap();
+    let ((), Counted { xdp, .. }) = theirs.counted(losing).unwrap();
     assert_eq!(xdp.after("eth0").lost_to_port(Loss::NoXmit), u64::from(FRAMES), "{xdp:#?}");
     assert_eq!(ours.daemon.stats().unwrap(), before, "none of that was ours");
 
@@ -96,13 +96,13 @@ fn another_program(generic: bool) {
     assert_eq!(counters(&testbed.daemon.stats().unwrap()), before, "{mode}: they are theirs");
 
     // Nor is it ours when they lose them all.
-    let lose = || {
+    let losing = || {
         testbed.lab.router.ip("link set eth1 mtu 100")?;
         let long = Testbed::frame4(2, 1).udp(1, 2).ip_length(1000).bytes();
         (0..FRAMES).try_for_each(|_| testbed.wire(2).send(&long))?;
         testbed.lab.router.ip("link set eth1 mtu 1500").map(drop)
     };
-    lose().unwrap();
+    losing().unwrap();
     assert_eq!(testbed.wire(1).arrived(|_| true).unwrap(), [[0; 0]; 0]);
     assert_eq!(counters(&testbed.daemon.stats().unwrap()), before, "{mode}: they are theirs");
     assert_nothing_is_unaccounted(&testbed);

@@ -67,13 +67,13 @@ fn the_interface_s_own_counters_stand_beside_ours() {
     let testbed = Testbed::with_routes(&layout, "--mode generic --steer off").unwrap();
     let footprint = Footprint::of(&testbed.lab.router, "eth0").unwrap();
     let lost: Vec<Frame> = frames(0, 1, 40);
-    let lose = || {
+    let losing = || {
         behind_its_back(&testbed, || {
             testbed.lab.b().ip("link set eth0 down")?;
             send(&testbed.wires, &footprint, (0, 0), &lost)
         })
     };
-    let ((), counted) = testbed.counted(lose).unwrap();
+    let ((), counted) = testbed.counted(losing).unwrap();
     assert_eq!((counted.xdp.redirected(), counted.xdp.lost()), (40, 0));
     let own = wait_until("the driver to count them", SOON, || {
         let link = testbed.lab.router.ip("-j -s -s link show dev eth1")?;
