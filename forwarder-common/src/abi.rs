@@ -6,10 +6,14 @@ use core::hint::black_box;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::verdict::{Reason, SLOTS};
+use crate::{
+    loss::{LOSSES, Target},
+    verdict::{Reason, SLOTS},
+};
 
-/// Goes up with every change of this module or of [`Reason`]'s codes.
-pub const ABI_VERSION: u32 = 3;
+/// Goes up with every change of this module or of the codes of [`Reason`] and
+/// [`crate::loss::Loss`].
+pub const ABI_VERSION: u32 = 4;
 
 /// Interfaces at once, on which the programs run or by which routes leave.
 pub const INTERFACES_MAX: u32 = 256;
@@ -53,12 +57,26 @@ pub mod name {
     pub const COUNTERS: &str = "COUNTERS";
     pub const WORKER_COUNTERS: &str = "WORKER_COUNTERS";
     pub const ROUTE_COUNTERS: &str = "ROUTE_COUNTERS";
+    pub const REDIRECT_LOSSES: &str = "REDIRECT_LOSSES";
+    pub const TRANSMITS: &str = "TRANSMITS";
+    pub const ENQUEUED: &str = "ENQUEUED";
+    pub const DEQUEUED: &str = "DEQUEUED";
+    pub const COUNTED: &str = "COUNTED";
+    pub const OURS: &str = "OURS";
 
     /// Load-time constants.
     pub const STEER: &str = "STEER";
     pub const COUNT_ROUTES: &str = "COUNT_ROUTES";
     pub const FIB_UNITS_MASK: &str = "FIB_UNITS_MASK";
     pub const HASH_SEED: &str = "HASH_SEED";
+    pub const NAMESPACE: &str = "NAMESPACE";
+    /// Where the kernel keeps what the tracepoint programs read, in bytes from the start of its
+    /// structure: it differs between kernels.
+    pub const NET_DEVICE_IFINDEX: &str = "NET_DEVICE_IFINDEX";
+    pub const NET_DEVICE_NET: &str = "NET_DEVICE_NET";
+    pub const NET_INUM: &str = "NET_INUM";
+    pub const BPF_PROG_AUX: &str = "BPF_PROG_AUX";
+    pub const BPF_PROG_AUX_ID: &str = "BPF_PROG_AUX_ID";
 }
 
 /// Names a set of next hops: what a prefix maps to, and the index into `ROUTES`.
@@ -218,6 +236,47 @@ pub struct Counter {
 #[repr(transparent)]
 pub struct InterfaceCounters(pub [Counter; SLOTS as usize]);
 
+/// Frames by [`crate::loss::Loss`].
+pub type Losses = [u64; LOSSES as usize];
+
+/// Frames that the kernel did not take from a program that redirected them: on one CPU, by the
+/// interface where they came in, and by [`Target`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(transparent)]
+pub struct RedirectLosses(pub [Losses; Target::ALL.len()]);
+
+/// Frames that a driver was given to send: on one CPU, by egress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct Transmits {
+    pub sent: u64,
+    pub lost: Losses,
+}
+
+/// What one CPU gave to the queue of another, which is the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct Enqueued {
+    /// Frames, with those that there was no room for.
+    pub frames: u64,
+    pub dropped: u64,
+}
+
+/// What a worker took out of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub struct Dequeued {
+    pub frames: u64,
+    /// Of those that it passed: for these Linux had no memory.
+    pub lost: u64,
+}
+
+/// Indexes of `OURS`: the ids of what is ours in the kernel, known once it is loaded.
+pub const OUR_INGRESS: u32 = 0;
+pub const OUR_WORKER: u32 = 1;
+pub const OUR_CPUS: u32 = 2;
+pub const OURS: u32 = 3;
+
 const _: () = {
     assert!(size_of::<RouteWord>() == 8);
     assert!(size_of::<Adjacency>() == 24 && align_of::<Adjacency>() == 4);
@@ -235,7 +294,10 @@ const _: () = {
 
 #[cfg(feature = "user")]
 mod pod {
-    use super::{Adjacency, Counter, Interface, InterfaceCounters, RouteWord};
+    use super::{
+        Adjacency, Counter, Dequeued, Enqueued, Interface, InterfaceCounters, RedirectLosses,
+        RouteWord, Transmits,
+    };
 
     // SAFETY: `IntoBytes` proves that there is no padding, `FromBytes` that any bytes are a value.
     unsafe impl aya::Pod for RouteWord {}
@@ -247,6 +309,14 @@ mod pod {
     unsafe impl aya::Pod for Counter {}
     // SAFETY: as above.
     unsafe impl aya::Pod for InterfaceCounters {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for RedirectLosses {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for Transmits {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for Enqueued {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for Dequeued {}
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! Read the modules in the order a packet meets them: [`packet`] and [`wire`] (bytes become
 //! headers), [`network`] (what the walk asks of IPv4 and IPv6), [`lookup`] (what it asks of the
 //! tables), [`steer`] (which CPU takes a flow); [`forward`] is the walk itself, [`verdict`] names
-//! every way it can end, and [`abi`] is what lies in BPF maps.
+//! every way it can end, [`loss`] what the kernel may do with a frame afterwards, and [`abi`] is what
+//! lies in BPF maps.
 //!
 //! Nothing here knows about BPF, allocates, loops or panics: the same code runs in the kernel and
 //! under `cargo test`.
@@ -21,6 +22,7 @@ pub mod abi;
 pub mod fib;
 pub mod forward;
 pub mod lookup;
+pub mod loss;
 pub mod network;
 pub mod packet;
 pub mod steer;

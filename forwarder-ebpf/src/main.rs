@@ -3,7 +3,9 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 
 mod account;
+mod after;
 mod fib_memory;
+mod kernel;
 mod maps;
 mod trace;
 

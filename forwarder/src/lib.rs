@@ -7,6 +7,8 @@
 
 #![deny(unsafe_code)]
 
+pub mod account;
+pub mod btf;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -28,3 +30,4 @@ pub mod rib;
 pub mod route;
 pub mod routing;
 pub mod snapshot;
+pub mod tracepoints;

@@ -1,11 +1,20 @@
 //! All counters at one moment, as read from the maps.
 
+mod after;
+mod nic;
+mod since;
+
 use std::collections::BTreeSet;
 
 use forwarder_common::verdict::{Reason, SLOT_REDIRECTED, SLOT_RX, SLOT_STEERED, SLOTS};
 use serde::{Deserialize, Serialize};
 
-use crate::route::NextHop;
+use crate::{route::NextHop, tracepoints::Missing};
+
+pub use self::{
+    after::{After, Dequeued, Enqueued, LossCounts},
+    nic::NicCounters,
+};
 
 /// Frames and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,10 +128,16 @@ pub struct InterfaceCounters {
     pub name: String,
     /// Zero, which no interface has, for those frames.
     pub ifindex: u32,
+    /// Whether the program runs in generic mode there.
+    pub generic: bool,
     /// By CPU number, every possible CPU: the program `ingress`.
     pub ingress: Vec<CpuCounters>,
     /// Likewise the program `worker`: frames that came in by this interface and were steered.
     pub worker: Vec<CpuCounters>,
+    /// Likewise what the kernel did afterwards.
+    pub after: Vec<After>,
+    /// What the interface itself counts; `None` where nobody tells.
+    pub nic: Option<NicCounters>,
 }
 
 impl InterfaceCounters {
@@ -152,6 +167,17 @@ impl InterfaceCounters {
 
     pub fn is_zero(&self) -> bool {
         self.ingress.iter().chain(&self.worker).all(CpuCounters::is_zero)
+            && self.after.iter().all(After::is_zero)
+    }
+
+    /// Zeros for a CPU that is not there.
+    pub fn after_on_cpu(&self, cpu: u32) -> After {
+        self.after.get(cpu as usize).cloned().unwrap_or_default()
+    }
+
+    /// Over all CPUs.
+    pub fn after_sum(&self) -> After {
+        self.after.iter().sum()
     }
 }
 
@@ -164,7 +190,7 @@ pub struct RouteCounters {
     pub cpus: Vec<Count>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Milliseconds since the daemon started.
     pub uptime_ms: u64,
@@ -172,6 +198,12 @@ pub struct Snapshot {
     pub interfaces: Vec<InterfaceCounters>,
     /// At most as many as `--metrics-routes` says, the busiest first.
     pub routes: Vec<RouteCounters>,
+    /// What CPUs gave to the queues of others, where that is something.
+    pub enqueued: Vec<Enqueued>,
+    /// What workers took out of their queues, likewise.
+    pub dequeued: Vec<Dequeued>,
+    /// Tracepoints that are not followed.
+    pub missing: Vec<Missing>,
 }
 
 impl Snapshot {
@@ -185,7 +217,9 @@ impl Snapshot {
     pub fn cpus_shown(&self, interface: &InterfaceCounters) -> BTreeSet<u32> {
         let counted = (0..).zip(&interface.ingress).chain((0..).zip(&interface.worker));
         let counted = counted.filter(|(_, counters)| !counters.is_zero()).map(|(cpu, _)| cpu);
-        self.cpus_online.iter().copied().chain(counted).collect()
+        let after = (0..).zip(&interface.after).filter(|(_, after)| !after.is_zero());
+        let after = after.map(|(cpu, _)| cpu);
+        self.cpus_online.iter().copied().chain(counted).chain(after).collect()
     }
 }
 
@@ -203,11 +237,14 @@ mod tests {
 
     fn interface(ifindex: u32, ingress: Vec<CpuCounters>) -> InterfaceCounters {
         let worker = vec![CpuCounters::default(); ingress.len()];
-        InterfaceCounters { name: format!("eth{ifindex}"), ifindex, ingress, worker }
+        let after = vec![After::default(); ingress.len()];
+        let name = format!("eth{ifindex}");
+        InterfaceCounters { name, ifindex, generic: false, ingress, worker, after, nic: None }
     }
 
     fn snapshot(interfaces: Vec<InterfaceCounters>, cpus_online: &[u32]) -> Snapshot {
-        Snapshot { uptime_ms: 1, cpus_online: cpus_online.to_vec(), interfaces, routes: vec![] }
+        let cpus_online = cpus_online.to_vec();
+        Snapshot { uptime_ms: 1, cpus_online, interfaces, ..Snapshot::default() }
     }
 
     #[test]

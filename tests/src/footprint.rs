@@ -78,10 +78,18 @@ impl Footprint {
             .iter()
             .find(|(id, _)| *id == ingress)
             .with_context(|| format!("program {ingress} is not loaded"))?;
-        // The worker is another program over maps of the same daemon.
-        let ours = programs.iter().filter(|(_, maps)| !maps.is_disjoint(reached));
-        let maps = ours.clone().flat_map(|(_, maps)| maps).copied().collect();
-        let programs: BTreeSet<u32> = ours.map(|(id, _)| *id).collect();
+        // The worker, and the programs at tracepoints, are over maps of the same daemon: each over
+        // one that another of them knows.
+        let mut maps = reached.clone();
+        let ours = loop {
+            let ours = programs.iter().filter(|(_, of)| !of.is_disjoint(&maps));
+            let all: BTreeSet<u32> = ours.clone().flat_map(|(_, of)| of).copied().collect();
+            if all == maps {
+                break ours.map(|(id, _)| *id);
+            }
+            maps = all;
+        };
+        let programs: BTreeSet<u32> = ours.collect();
         let links = loaded_links().flatten().filter(|link| programs.contains(&link.program_id()));
         let links = links.map(|link| link.id()).collect();
         Ok(Self { programs, maps, links })
@@ -131,7 +139,16 @@ impl Footprint {
     /// Frames in a slot of the interface's counters, over all CPUs: without a daemon nobody else
     /// tells. Interfaces are numbered from 1, in the order in which they were named.
     pub fn packets(&self, interface: u32, slot: u32) -> Result<u64> {
-        let map = Map::PerCpuArray(self.map(name::COUNTERS)?);
+        self.packets_in(name::COUNTERS, interface, slot)
+    }
+
+    /// Likewise of those that were steered, where they were steered to.
+    pub fn worker_packets(&self, interface: u32, slot: u32) -> Result<u64> {
+        self.packets_in(name::WORKER_COUNTERS, interface, slot)
+    }
+
+    fn packets_in(&self, map: &str, interface: u32, slot: u32) -> Result<u64> {
+        let map = Map::PerCpuArray(self.map(map)?);
         let counters: PerCpuArray<_, InterfaceCounters> = map.try_into()?;
         let copies = counters.get(&interface, 0)?;
         Ok(copies.iter().map(|InterfaceCounters(slots)| slots[slot as usize].packets).sum())

@@ -10,6 +10,7 @@
 #![allow(clippy::missing_panics_doc, reason = "in a test that is how things end")]
 #![allow(clippy::return_self_not_must_use, reason = "every step of every builder would carry it")]
 
+pub mod after;
 pub mod agreement;
 pub mod churn;
 pub mod comparison;
@@ -18,6 +19,7 @@ pub mod cpu;
 pub mod crossing;
 pub mod daemon;
 pub mod footprint;
+pub mod foreign;
 pub mod frame;
 pub mod host;
 pub mod kernel;
@@ -31,6 +33,7 @@ pub mod scrape;
 pub mod skip;
 pub mod stats;
 pub mod tables;
+pub mod tap;
 pub mod testbed;
 pub mod twin;
 pub mod wait;

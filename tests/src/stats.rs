@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use forwarder_common::verdict::Reason;
 use serde::Deserialize;
 
+use crate::after::{After, Queue};
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Count {
     pub packets: u64,
@@ -14,12 +16,20 @@ pub struct Count {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Stats {
     pub interfaces: Vec<Interface>,
+    /// Of CPUs that frames were steered to.
+    #[serde(default)]
+    pub queues: Vec<Queue>,
+    /// What the daemon says that equations lack, since its start.
+    #[serde(default)]
+    pub unaccounted: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Interface {
     pub name: String,
     pub ifindex: u32,
+    #[serde(default)]
+    pub generic: bool,
     /// CPUs that are online, or that counted something.
     pub cpus: Vec<Cpu>,
 }
@@ -32,6 +42,9 @@ pub struct Cpu {
     pub ingress: Outcomes,
     /// Where they were steered to.
     pub worker: Outcomes,
+    /// What the kernel did then.
+    #[serde(default)]
+    pub after: After,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -58,16 +71,23 @@ impl Stats {
             let then = before.interfaces.iter().find(|then| then.ifindex == now.ifindex);
             now.since(then.unwrap_or(&Interface::default()))
         };
-        Self { interfaces: self.interfaces.iter().map(less).collect() }
+        let queue = |now: &Queue| {
+            let then = before.queues.iter().find(|then| then.cpu == now.cpu);
+            now.since(then.unwrap_or(&Queue::default()))
+        };
+        Self {
+            interfaces: self.interfaces.iter().map(less).collect(),
+            queues: self.queues.iter().map(queue).collect(),
+            unaccounted: self.unaccounted.clone(),
+        }
     }
 
-    /// Whether every frame has become of something: on each CPU where it came in, and on that
-    /// where it was steered to.
+    /// Whether every frame has become of something: on each CPU where it came in, on that where
+    /// it was steered to, and after the programs had returned.
     pub fn closes(&self) -> bool {
-        self.interfaces.iter().all(|interface| {
-            let each = interface.cpus.iter().all(|it| it.ingress.closes() && it.worker.closes());
-            each && interface.ingress().steered == interface.worker().rx
-        })
+        let each = self.interfaces.iter().flat_map(|interface| &interface.cpus);
+        each.into_iter().all(|it| it.ingress.closes() && it.worker.closes())
+            && self.open().is_empty()
     }
 
     /// Frames that XDP has forwarded, on whichever CPU and by whichever interface they came.
@@ -114,6 +134,7 @@ impl Interface {
                 cpu: now.cpu,
                 ingress: now.ingress.minus(&then.ingress),
                 worker: now.worker.minus(&then.worker),
+                after: now.after.combined(&then.after, |now, then| now - then),
             }
         };
         Self { cpus: self.cpus.iter().map(less).collect(), ..self.clone() }
@@ -174,6 +195,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::after::Enqueued;
 
     fn outcomes(rx: u64, redirected: u64, steered: u64, no_route: u64) -> serde_json::Value {
         let count = |packets| json!({ "packets": packets, "bytes": 64 * packets });
@@ -209,12 +231,52 @@ mod tests {
         assert!(!lost.closes());
     }
 
+    /// Steered from CPU 0 to CPU 1, all of it native.
+    fn steered(enqueued: u64, dropped: u64, dequeued: u64, worker: serde_json::Value) -> Stats {
+        let mut steered = stats(&[
+            (0, outcomes(3, 1, 2, 0), outcomes(0, 0, 0, 0)),
+            (1, outcomes(0, 0, 0, 0), worker),
+        ]);
+        steered.interfaces[0].cpus[0].after.sent = 1;
+        steered.interfaces[0].cpus[1].after.sent =
+            steered.interfaces[0].cpus[1].worker.redirected.packets;
+        let enqueued = vec![Enqueued { cpu: 0, frames: enqueued, dropped }];
+        steered.queues = vec![Queue { cpu: 1, dequeued, lost: 0, enqueued }];
+        steered
+    }
+
     #[test]
-    fn what_was_steered_must_have_arrived() {
-        let arrived = |worker| stats(&[(0, outcomes(3, 1, 2, 0), outcomes(0, 0, 0, 0)), worker]);
-        assert!(arrived((1, outcomes(0, 0, 0, 0), outcomes(2, 1, 0, 1))).closes());
-        assert!(!arrived((1, outcomes(0, 0, 0, 0), outcomes(1, 1, 0, 0))).closes());
-        assert!(!arrived((1, outcomes(1, 0, 0, 0), outcomes(2, 2, 0, 0))).closes());
+    fn what_was_steered_must_have_arrived_or_be_known_to_be_lost() {
+        assert!(steered(2, 0, 2, outcomes(2, 1, 0, 1)).closes());
+        assert!(steered(2, 1, 1, outcomes(1, 1, 0, 0)).closes());
+        assert!(!steered(2, 0, 1, outcomes(1, 1, 0, 0)).closes());
+        assert!(!steered(1, 0, 2, outcomes(2, 2, 0, 0)).closes());
+        assert!(!steered(2, 0, 2, outcomes(1, 1, 0, 0)).closes());
+        assert!(!steered(2, 0, 2, outcomes(2, 1, 0, 0)).closes());
+    }
+
+    #[test]
+    fn what_was_redirected_must_have_been_sent_or_be_known_to_be_lost() {
+        let mut stats = stats(&[(0, outcomes(3, 3, 0, 0), outcomes(0, 0, 0, 0))]);
+        assert_eq!(stats.open(), [("E", [(0, (3, 0))].into())]);
+        stats.interfaces[0].cpus[0].after = After {
+            lost_to_port: [("no_xmit".to_owned(), 1)].into(),
+            sent: 1,
+            unsent: [("ring_full".to_owned(), 1)].into(),
+            ..After::default()
+        };
+        assert!(stats.closes());
+        assert_eq!(stats.lost(), 2);
+        // On the CPU that redirected it, and not on another.
+        stats.interfaces[0].cpus[0].after.sent = 0;
+        let other = After { sent: 1, ..After::default() };
+        stats.interfaces[0].cpus.push(Cpu { cpu: 1, after: other, ..Cpu::default() });
+        assert!(!stats.closes());
+        // In generic mode nobody tells what was sent.
+        stats.interfaces[0].cpus.pop();
+        stats.interfaces[0].generic = true;
+        stats.interfaces[0].cpus[0].after.unsent = [("stopped".to_owned(), 1)].into();
+        assert!(stats.closes());
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::{env, fs};
 
 use aya::{EbpfLoader, programs::Xdp, util::nr_cpus};
-use aya_obj::Object;
+use aya_obj::{Object, ProgramSection};
+use forwarder::tracepoints::Tracepoint;
 use forwarder_common::{
     abi::{
-        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, FIB_UNITS,
-        INTERFACES_MAX, Interface, InterfaceCounters, LOCALS_MAX, ROUTE_IDS_MAX, RouteWord,
-        STEERING_BUCKETS, name,
+        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, COUNTER_SLOTS_MAX, CPUS_MAX, Counter, Dequeued,
+        Enqueued, FIB_UNITS, INTERFACES_MAX, Interface, InterfaceCounters, LOCALS_MAX, OURS,
+        ROUTE_IDS_MAX, RedirectLosses, RouteWord, STEERING_BUCKETS, Transmits, name,
     },
     fib,
 };
@@ -37,6 +38,12 @@ fn maps_have_the_shared_shape() {
         (name::COUNTERS, 4, size(size_of::<InterfaceCounters>()), COUNTER_SLOTS_MAX),
         (name::WORKER_COUNTERS, 4, size(size_of::<InterfaceCounters>()), COUNTER_SLOTS_MAX),
         (name::ROUTE_COUNTERS, 4, size(size_of::<Counter>()), ROUTE_IDS_MAX),
+        (name::REDIRECT_LOSSES, 4, size(size_of::<RedirectLosses>()), COUNTER_SLOTS_MAX),
+        (name::TRANSMITS, 4, size(size_of::<Transmits>()), COUNTER_SLOTS_MAX),
+        (name::ENQUEUED, 4, size(size_of::<Enqueued>()), CPUS_MAX),
+        (name::DEQUEUED, 4, size(size_of::<Dequeued>()), 1),
+        (name::COUNTED, 4, 4, INTERFACES_MAX),
+        (name::OURS, 4, 4, OURS),
     ];
     for (name, key, value, entries) in shapes {
         let map = &object.maps[name];
@@ -48,7 +55,49 @@ fn maps_have_the_shared_shape() {
     }
     let mut programs: Vec<&str> = object.programs.keys().map(String::as_str).collect();
     programs.sort_unstable();
-    assert_eq!(programs, [name::INGRESS, name::WORKER]);
+    let mut expected = Tracepoint::ALL.map(Tracepoint::name).to_vec();
+    expected.extend([name::INGRESS, name::WORKER]);
+    expected.sort_unstable();
+    assert_eq!(programs, expected);
+}
+
+/// Each program is for the tracepoint of its name: a BTF program that was built for another would
+/// read arguments of the wrong kind.
+#[test]
+fn programs_for_tracepoints_are_what_they_are_named() {
+    let elf = object();
+    let object = Object::parse(&elf).unwrap();
+    for tracepoint in Tracepoint::ALL {
+        let program = &object.programs[tracepoint.name()];
+        assert!(matches!(program.section, ProgramSection::BtfTracePoint), "{program:?}");
+    }
+    // By its section, which aya does not keep.
+    for tracepoint in Tracepoint::ALL {
+        let section = format!("tp_btf/{}\0", tracepoint.name());
+        assert!(elf.windows(section.len()).any(|window| window == section.as_bytes()), "{section}");
+    }
+}
+
+#[test]
+fn every_constant_that_the_daemon_sets_is_there() {
+    let elf = object();
+    let object = Object::parse(&elf).unwrap();
+    for constant in [
+        name::STEER,
+        name::COUNT_ROUTES,
+        name::FIB_UNITS_MASK,
+        name::HASH_SEED,
+        name::NAMESPACE,
+        name::NET_DEVICE_IFINDEX,
+        name::NET_DEVICE_NET,
+        name::NET_INUM,
+        name::BPF_PROG_AUX,
+        name::BPF_PROG_AUX_ID,
+    ] {
+        let symbol = format!("\0{constant}\0");
+        assert!(elf.windows(symbol.len()).any(|window| window == symbol.as_bytes()), "{constant}");
+    }
+    assert!(object.maps.contains_key(".rodata"));
 }
 
 #[test]

@@ -1,8 +1,17 @@
 //! The programs in the kernel: what the verifier says, what they reach, and whether they do what the
 //! library does. Needs CAP_BPF and CAP_NET_ADMIN.
 
-use aya::{Ebpf, maps::Map, programs::Xdp};
-use forwarder::dataplane::Grace;
+use std::fs;
+
+use aya::{
+    Btf, Ebpf,
+    maps::Map,
+    programs::{BtfTracePoint, Program, Xdp},
+};
+use forwarder::{
+    dataplane::Grace,
+    tracepoints::{Plan, Tracepoint},
+};
 use forwarder_common::abi::{
     INTERFACE_HASH_ADDRESSES4, INTERFACE_HASH_ADDRESSES6, INTERFACE_LOOSE,
     INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6, INTERFACE_STRICT, name,
@@ -22,14 +31,40 @@ fn the_verifier_accepts_every_program() {
             .unwrap();
         let mut names = Vec::new();
         for (program, loaded) in ebpf.programs_mut() {
-            let loaded: &mut Xdp = loaded.try_into().unwrap();
-            loaded.load().unwrap_or_else(|error| panic!("{program}: {error:?}"));
-            let instructions = loaded.info().unwrap().verified_instruction_count();
-            println!("{program}, steer {steer}: {instructions:?} instructions verified");
-            names.push(program.to_owned());
+            if let Program::Xdp(loaded) = loaded {
+                loaded.load().unwrap_or_else(|error| panic!("{program}: {error:?}"));
+                let instructions = loaded.info().unwrap().verified_instruction_count();
+                println!("{program}, steer {steer}: {instructions:?} instructions verified");
+                names.push(program.to_owned());
+            }
         }
         names.sort();
         assert_eq!(names, [name::INGRESS, name::WORKER]);
+    }
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_for_tracepoints() {
+    let plan = Plan::new(&fs::read("/sys/kernel/btf/vmlinux").unwrap());
+    assert_eq!(plan.missing, [], "or there is nothing to load");
+    let offsets = plan.offsets;
+    let mut loader = loader();
+    for (name, offset) in [
+        (name::NET_DEVICE_IFINDEX, &offsets.net_device_ifindex),
+        (name::NET_DEVICE_NET, &offsets.net_device_net),
+        (name::NET_INUM, &offsets.net_inum),
+        (name::BPF_PROG_AUX, &offsets.bpf_prog_aux),
+        (name::BPF_PROG_AUX_ID, &offsets.bpf_prog_aux_id),
+    ] {
+        loader.override_global(name, offset, true);
+    }
+    let mut ebpf = loader.load(&object()).unwrap();
+    let btf = Btf::from_sys_fs().unwrap();
+    for tracepoint in Tracepoint::ALL.map(Tracepoint::name) {
+        let program: &mut BtfTracePoint = ebpf.program_mut(tracepoint).unwrap().try_into().unwrap();
+        program.load(tracepoint, &btf).unwrap_or_else(|error| panic!("{tracepoint}: {error:?}"));
+        let instructions = program.info().unwrap().verified_instruction_count();
+        println!("{tracepoint}: {instructions:?} instructions verified");
     }
 }
 

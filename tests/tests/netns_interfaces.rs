@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use forwarder::tracepoints::Tracepoint;
 use forwarder_tests::{
     crossing::Crossing,
     daemon::Daemon,
@@ -17,6 +18,8 @@ use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(10);
 const THREE: &str = "--iface eth0,eth1,eth2";
+/// Programs and links beside those of interfaces.
+const TRACEPOINTS: usize = Tracepoint::ALL.len();
 const ROUTE: &str = "198.18.3.0/24 via 198.18.3.2 dev eth2";
 
 /// Three links, of which the last will go.
@@ -36,7 +39,7 @@ fn scene(mode: &str) -> Scene {
     let crossing = Crossing::open(&lab).unwrap();
     crossing.check(100).unwrap();
     let footprint = Footprint::of(&lab.router, "eth2").unwrap();
-    assert_eq!(footprint.size(), (2, 3));
+    assert_eq!(footprint.size(), (2 + TRACEPOINTS, 3 + TRACEPOINTS));
     assert_eq!(pins(&daemon), 3);
     Scene { lab, daemon, crossing, footprint }
 }
@@ -48,7 +51,7 @@ impl Scene {
             .unwrap();
         let now = || {
             let size = Footprint::of(&self.lab.router, "eth0")?.size();
-            Ok((size == (2, 2)).then_some(()))
+            Ok((size == (2 + TRACEPOINTS, 2 + TRACEPOINTS)).then_some(()))
         };
         wait_until("its link to be gone", SOON, now).unwrap();
         let stderr = self.daemon.stderr();

@@ -3,6 +3,7 @@
 
 use std::{io, path::PathBuf, process::Stdio, time::Duration};
 
+use forwarder::tracepoints::Tracepoint;
 use forwarder_common::verdict::{Reason, SLOT_REDIRECTED, SLOT_RX};
 use forwarder_tests::{
     crossing::{Crossing, ROUTES},
@@ -41,7 +42,9 @@ fn run(lab: &Lab, forwarder: Forwarder, options: &str) -> Running {
     let footprint = Footprint::of(&lab.router, "eth0").unwrap();
     let queues = if options.contains("cpus=0,1") { 2 } else { 0 };
     assert_eq!(footprint.queue_threads().unwrap().len(), queues, "{options}");
-    assert_eq!(footprint.size(), (2, 2), "two programs, two interfaces");
+    let tracepoints = Tracepoint::ALL.len();
+    let expected = (2 + tracepoints, 2 + tracepoints);
+    assert_eq!(footprint.size(), expected, "two programs and interfaces, and the tracepoints");
     assert!(!files(daemon.forwarder()).is_empty());
     Running { daemon, crossing, footprint }
 }

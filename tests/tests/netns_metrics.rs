@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use forwarder::tracepoints::Tracepoint;
 use forwarder_common::verdict::Reason;
 use forwarder_tests::{
     crossing::Crossing,
@@ -16,7 +17,7 @@ use forwarder_tests::{
     require,
     scrape::Scrape,
     skip,
-    stats::{Count, Outcomes},
+    stats::{Count, Outcomes, Stats},
     wait::wait_until,
 };
 
@@ -89,6 +90,35 @@ fn assert_equal(scrape: &Scrape, on: [(&str, &str); 2], stage: &str, outcomes: &
     }
 }
 
+/// What the kernel did afterwards is the same in both, and nothing is missing.
+fn assert_after_equal(scrape: &Scrape, stats: &Stats, steers: bool) {
+    let sent: u64 = stats.interfaces.iter().map(|it| stats.after(&it.name).sent).sum();
+    assert_eq!((sent, stats.lost()), (1000, 0));
+    for interface in &stats.interfaces {
+        for cpu in &interface.cpus {
+            let number = cpu.cpu.to_string();
+            let on = [("interface", interface.name.as_str()), ("cpu", &number)];
+            let value = scrape.value("forwarder_transmitted_packets_total", &on);
+            assert!(is(value, cpu.after.sent), "{on:?}: {value}");
+        }
+    }
+    let queued: u64 = stats.queues.iter().map(|it| it.dequeued).sum();
+    assert_eq!(queued > 0, steers);
+    for family in ["enqueued", "dequeued"] {
+        let family = format!("forwarder_{family}_packets_total");
+        assert_eq!(!scrape.family(&family).is_empty(), steers, "{family}");
+        assert!(!steers || is(scrape.sum(&family), queued), "{family}: {queued}");
+    }
+    for equation in ["A", "B", "C", "D", "E", "F"] {
+        let value = scrape.value("forwarder_unaccounted_packets", &[("equation", equation)]);
+        assert!(is(value, 0), "{equation}: {value}");
+    }
+    for tracepoint in Tracepoint::ALL.map(Tracepoint::name) {
+        let labels = [("tracepoint", tracepoint)];
+        assert!(is(scrape.value("forwarder_tracepoint_followed", &labels), 1), "{tracepoint}");
+    }
+}
+
 /// Counters are whole numbers.
 fn is(value: f64, expected: u64) -> bool {
     format!("{value}") == expected.to_string()
@@ -132,6 +162,7 @@ fn metrics_say_what_stats_say_and_what_was_sent() {
         assert!(is(expired, EXPIRED.into()), "{expired}");
         assert!(is(scrape.value("forwarder_routes", &[("family", "ipv4")]), 1));
         assert_eq!(scrape.family("forwarder_next_hop_packets_total"), []);
+        assert_after_equal(&scrape, &before, steers);
         let build = scrape.family("forwarder_build_info");
         assert!(build.len() == 1 && build[0].0.contains_key("version"), "{build:?}");
     }

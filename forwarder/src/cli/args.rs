@@ -6,6 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use forwarder_common::abi::{ROUTE_IDS_MAX, ROUTES4_MAX, ROUTES6_MAX};
 
+use super::stats::StatsArgs;
+
 /// Frames that one CPU's queue can hold (the kernel's limit for a CPUMAP).
 const QUEUE_SIZE_MAX: i64 = 16_384;
 /// Routes of a family for which memory is reserved at most.
@@ -80,12 +82,12 @@ pub enum Command {
     #[command(after_help = "Example:\n  forwarder -j -p status")]
     Status,
     /// Show what was forwarded and what was left to Linux, and why
-    #[command(after_help = "Example:\n  forwarder stats --per-cpu")]
-    Stats {
-        /// A line for each CPU
-        #[arg(long)]
-        per_cpu: bool,
-    },
+    #[command(after_help = "\
+Examples:
+  forwarder stats --per-cpu
+  forwarder stats -w 1 --per-interface
+  forwarder stats -w 1 -n 100 --summary       means over 100 s")]
+    Stats(StatsArgs),
     /// Change and show routes
     #[command(visible_alias = "r")]
     Route {

@@ -16,6 +16,7 @@ use std::{
     io::{self, BufWriter, Write},
     path::PathBuf,
     process::ExitCode,
+    thread,
 };
 
 use clap::{CommandFactory, Parser};
@@ -73,9 +74,15 @@ fn perform(cli: Cli) -> Result<Outcome, CliError> {
             let status = connect()?.status()?;
             output.document(&status, || status::render(&status))?;
         }
-        Command::Stats { per_cpu } => {
-            let snapshot = connect()?.stats()?;
-            output.document(&stats::json(&snapshot), || stats::render(&snapshot, per_cpu))?;
+        Command::Stats(args) => {
+            if let Some(watch) = args.watch() {
+                // Connected to anew each time: a daemon that is restarted is found again.
+                watch.run(|| Ok(connect()?.stats()?), thread::sleep, &mut output)?;
+            } else {
+                let snapshot = connect()?.stats()?;
+                let text = || stats::render(&snapshot, args.per_cpu);
+                output.document(&stats::json(&snapshot), text)?;
+            }
         }
         Command::Route { command: Some(command) } => {
             route::run(command, global.family(), connect, output)?;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Goes up with every change of this module, or of the types that it carries.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// Entries in one frame, or next hops of routes: so few that those of a request never exceed
 /// [`FRAME_MAX`].

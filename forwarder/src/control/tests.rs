@@ -154,7 +154,7 @@ async fn engine_with(mut routes: Vec<RouteEntry>, mut commands: mpsc::Receiver<C
                 drop(reply.send(Ok(longest.cloned().into_iter().collect())));
             }
             Command::Audit { reply, .. } => {
-                drop(reply.send(Ok(crate::engine::AuditPage::default())))
+                drop(reply.send(Ok(crate::engine::AuditPage::default())));
             }
             Command::Neighbours(reply) => drop(reply.send(Ok(vec![neighbour()]))),
             Command::Unload(reply) => drop(reply.send(Ok(()))),
@@ -203,17 +203,20 @@ fn status() -> Status {
 
 /// With many CPUs it is longer than a frame.
 fn snapshot(cpus: usize) -> Snapshot {
-    use crate::snapshot::{Count, CpuCounters, InterfaceCounters};
+    use crate::snapshot::{After, Count, CpuCounters, InterfaceCounters};
     let mut counters = CpuCounters::default();
     counters.0.fill(Count { packets: u64::MAX, bytes: u64::MAX });
     let interface = InterfaceCounters {
         name: "eth1".to_owned(),
         ifindex: 3,
+        generic: false,
         ingress: vec![counters.clone(); cpus],
         worker: vec![counters; cpus],
+        after: vec![After::default(); cpus],
+        nic: None,
     };
     let interfaces = vec![interface; 2];
-    Snapshot { uptime_ms: 1, cpus_online: vec![0], interfaces, routes: Vec::new() }
+    Snapshot { uptime_ms: 1, cpus_online: vec![0], interfaces, ..Snapshot::default() }
 }
 
 /// A client that says what it likes.

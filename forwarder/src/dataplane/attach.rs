@@ -46,9 +46,28 @@ pub enum AttachError {
 
 /// A link that ends with us, or one that outlives us until it is unpinned.
 #[derive(Debug)]
-enum Link {
+pub(super) enum Link {
     Owned(FdLink),
     Pinned(PinnedLink),
+}
+
+impl Link {
+    /// Pinned by this name, where there are pins.
+    pub(super) fn new(name: &str, link: FdLink, pins: Option<&Pins>) -> io::Result<Self> {
+        match pins {
+            Some(pins) => Ok(Self::Pinned(pins.pin(name, link)?)),
+            None => Ok(Self::Owned(link)),
+        }
+    }
+
+    /// Returns the id of the program, which is there until it is detached.
+    pub(super) fn detach(self) -> Option<u32> {
+        match self {
+            Self::Owned(link) => Some(link.info().ok()?.program_id()),
+            // The file may be gone: then dropping the last reference is all there is to do.
+            Self::Pinned(link) => Some(link.unpin().ok()?.info().ok()?.program_id()),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -65,13 +84,8 @@ impl Links {
         let program = program.ok_or(AttachError::NoProgram)?;
         let mut attach = |(ifindex, name): &(u32, String)| {
             let (link, attached) = attach_one(program, *ifindex, name, mode)?;
-            let link = match pins {
-                Some(pins) => Link::Pinned(
-                    pins.pin(*ifindex, link)
-                        .map_err(|error| AttachError::Pin { interface: name.clone(), error })?,
-                ),
-                None => Link::Owned(link),
-            };
+            let link = Link::new(&ifindex.to_string(), link, pins)
+                .map_err(|error| AttachError::Pin { interface: name.clone(), error })?;
             self.0.insert(*ifindex, link);
             Ok(attached)
         };
@@ -84,11 +98,7 @@ impl Links {
 
     /// Returns the id of the program, which is there until it is detached.
     pub(super) fn detach(&mut self, ifindex: u32) -> Option<u32> {
-        match self.0.remove(&ifindex)? {
-            Link::Owned(link) => Some(link.info().ok()?.program_id()),
-            // The file may be gone: then dropping the last reference is all there is to do.
-            Link::Pinned(link) => Some(link.unpin().ok()?.info().ok()?.program_id()),
-        }
+        self.0.remove(&ifindex)?.detach()
     }
 
     pub(super) fn detach_all(&mut self) -> Vec<u32> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aya::{
-    Ebpf, EbpfError, EbpfLoader,
+    Btf, Ebpf, EbpfError, EbpfLoader,
     maps::MapError,
     programs::{ProgramError, ProgramFd, Xdp},
 };
@@ -15,6 +15,7 @@ use object::{
     Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, read::elf::ElfFile64,
 };
 
+use super::tracepoints::{Constants, Tracepoints};
 use crate::config::Steering;
 
 /// Bytes of the FIB for each route that there may be: twice what a table of a full Internet takes,
@@ -70,14 +71,21 @@ pub enum LoadError {
     Worker { cpu: u32, error: std::io::Error },
 }
 
-pub(super) fn load(object: &[u8], options: &Options) -> Result<Ebpf, LoadError> {
+/// With the programs for tracepoints, as far as the kernel has what they need.
+pub(super) fn load(object: &[u8], options: &Options) -> Result<(Ebpf, Tracepoints), LoadError> {
     let steer = u32::from(options.steering != Steering::Off);
     let count_routes = u32::from(options.count_routes);
     let cpus_possible = u32::try_from(options.cpus_possible.len()).unwrap_or(CPUS_MAX);
     let units = options.fib_units();
     let object = with_value_size(object, name::FIB, fib::words(units) * 4)?;
-    let mut ebpf = EbpfLoader::new()
+    let constants = Constants::here();
+    let btf = Btf::from_sys_fs().ok();
+    let mut loader = EbpfLoader::new();
+    constants.set(&mut loader);
+    let mut ebpf = loader
+        .btf(btf.as_ref())
         .map_max_entries(name::CPUS, cpus_possible)
+        .map_max_entries(name::ENQUEUED, cpu_numbers(&options.cpus_possible))
         .override_global(name::STEER, &steer, true)
         .override_global(name::COUNT_ROUTES, &count_routes, true)
         .override_global(name::HASH_SEED, &options.hash_seed, true)
@@ -88,7 +96,13 @@ pub(super) fn load(object: &[u8], options: &Options) -> Result<Ebpf, LoadError> 
         let program = program(&mut ebpf, name)?;
         program.load().map_err(|error| LoadError::Program { name, error })?;
     }
-    Ok(ebpf)
+    let tracepoints = Tracepoints::load(&mut ebpf, btf.as_ref(), constants);
+    Ok((ebpf, tracepoints))
+}
+
+/// One more than the greatest.
+fn cpu_numbers(cpus: &[u32]) -> u32 {
+    cpus.iter().max().map_or(1, |last| last + 1)
 }
 
 /// The object with another size of a map's elements: aya lets only their number be chosen.
@@ -115,6 +129,12 @@ pub(super) fn ingress(ebpf: &mut Ebpf) -> Option<&mut Xdp> {
 pub(super) fn worker(ebpf: &mut Ebpf) -> Result<&ProgramFd, LoadError> {
     let failed = |error| LoadError::Program { name: name::WORKER, error };
     program(ebpf, name::WORKER)?.fd().map_err(failed)
+}
+
+/// What the kernel calls a loaded program.
+pub(super) fn program_id(ebpf: &mut Ebpf, name: &'static str) -> Result<u32, LoadError> {
+    let failed = |error| LoadError::Program { name, error };
+    Ok(program(ebpf, name)?.info().map_err(failed)?.id())
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, LoadError> {

@@ -67,8 +67,7 @@ impl Pins {
             Leftovers { folder: self.folder.clone(), interfaces: Vec::new(), programs: Vec::new() };
         for entry in entries {
             let path = entry?.path();
-            let ifindex = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-            left.interfaces.extend::<Option<u32>>(ifindex);
+            left.interfaces.extend(ifindex(&path));
             if let Ok(link) = PinnedLink::from_pin(&path)
                 && let Ok(info) = FdLink::from(link).info()
             {
@@ -78,10 +77,11 @@ impl Pins {
         Ok(Some(left))
     }
 
-    pub(super) fn pin(&self, ifindex: u32, link: FdLink) -> io::Result<PinnedLink> {
+    /// Links of interfaces are named by the index; others are not numbers.
+    pub(super) fn pin(&self, name: &str, link: FdLink) -> io::Result<PinnedLink> {
         // Another forwarder that ends at this moment removes the folder above.
         fs::create_dir_all(&self.folder).or_else(|_| fs::create_dir_all(&self.folder))?;
-        link.pin(self.folder.join(ifindex.to_string())).map_err(|error| match error {
+        link.pin(self.folder.join(name)).map_err(|error| match error {
             PinError::SyscallError(error) => error.io_error,
             error => io::Error::other(error),
         })
@@ -96,12 +96,21 @@ impl Pins {
 impl Leftovers {
     /// Detaches the programs: with its last reference gone a link ends, if not at once.
     pub fn remove(self) -> io::Result<Remains> {
-        for entry in fs::read_dir(&self.folder)? {
-            fs::remove_file(entry?.path())?;
+        let entries: Result<Vec<_>, _> = fs::read_dir(&self.folder)?.collect();
+        let mut entries: Vec<_> = entries?.iter().map(fs::DirEntry::path).collect();
+        // Tracepoints tell of frames until the last program of an interface is gone.
+        entries.sort_by_key(|path| ifindex(path).is_none());
+        for path in entries {
+            fs::remove_file(path)?;
         }
         remove_empty(&self.folder)?;
         Ok(Remains { programs: self.programs, cpu_maps: Vec::new() })
     }
+}
+
+/// Of a pin that belongs to an interface.
+fn ifindex(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.parse().ok()
 }
 
 /// And the folder above it, unless another forwarder has its own there.

@@ -11,7 +11,10 @@ use aya::{
     programs::ProgramFd,
 };
 use forwarder_common::{
-    abi::{Adjacency, Interface, RouteId, RouteWord, STEERING_BUCKETS, name},
+    abi::{
+        Adjacency, Interface, OUR_CPUS, OUR_INGRESS, OUR_WORKER, RouteId, RouteWord,
+        STEERING_BUCKETS, name,
+    },
     fib,
 };
 use nix::time::{ClockId, clock_gettime};
@@ -42,6 +45,7 @@ pub struct Tables {
 pub(super) struct Devices {
     interfaces: HashMap<MapData, u32, Interface>,
     ports: DevMapHash<MapData>,
+    counted: HashMap<MapData, u32, u32>,
     cpus: CpuMap<MapData>,
     cpus_id: u32,
     workers: Vec<u32>,
@@ -153,13 +157,22 @@ impl Table for Tables {
 }
 
 impl Devices {
-    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+    /// Tells the programs at tracepoints what is ours: these programs, `ingress` and `worker` by
+    /// their ids, and the CPU map.
+    pub(super) fn take(ebpf: &mut Ebpf, programs: [u32; 2]) -> Result<Self, LoadError> {
         let Some(Map::CpuMap(cpus)) = ebpf.map(name::CPUS) else {
             return Err(LoadError::Missing(name::CPUS));
         };
         let cpus_id = cpus.info()?.id();
+        let mut ours: Array<MapData, u32> = take(ebpf, name::OURS)?;
+        for (index, id) in
+            [(OUR_INGRESS, programs[0]), (OUR_WORKER, programs[1]), (OUR_CPUS, cpus_id)]
+        {
+            ours.set(index, id, 0)?;
+        }
         Ok(Self {
             interfaces: take(ebpf, name::INTERFACES)?,
+            counted: take(ebpf, name::COUNTED)?,
             ports: take(ebpf, name::PORTS)?,
             cpus: take(ebpf, name::CPUS)?,
             cpus_id,
@@ -182,12 +195,13 @@ impl Devices {
     }
 
     pub(super) fn set(&mut self, ifindex: u32, interface: Interface) -> io::Result<()> {
+        self.counted.insert(ifindex, interface.slot, 0).map_err(into_io)?;
         self.ports.insert(ifindex, ifindex, None, 0).map_err(xdp_into_io)?;
         self.interfaces.insert(ifindex, interface, 0).map_err(into_io)
     }
 
     /// What is not there any more need not be removed: the kernel takes a device that is gone out
-    /// of the device map by itself.
+    /// of the device map by itself. It stays one whose frames are counted: some may be on their way.
     pub(super) fn remove(&mut self, ifindex: u32) {
         let _ = self.interfaces.remove(&ifindex);
         let _ = self.ports.remove(ifindex);
@@ -202,6 +216,11 @@ impl Devices {
         for ifindex in ports {
             self.remove(ifindex);
         }
+    }
+
+    /// CPUs that have a queue.
+    pub(super) fn workers(&self) -> &[u32] {
+        &self.workers
     }
 
     pub(super) fn cpu_map_id(&self) -> u32 {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Command, InterfaceStatus, Refusal, Reply, Status, audit::Audited, probes::Probes};
 use crate::{
     config::RouteSource,
-    dataplane::{AttachedMode, Dataplane, Tables},
+    dataplane::{AttachedMode, Dataplane, Reading, Tables},
     netlink::{
         Generic, Requests,
         event::{Event, Link},
@@ -28,7 +28,8 @@ use crate::{
     preflight::forwarding::Forwarding,
     rib::{Abilities, IPV6_MTU_MIN},
     routing::{Routing, mac_text},
-    snapshot::{Count, InterfaceCounters, RouteCounters, Snapshot},
+    snapshot::{Count, InterfaceCounters, NicCounters, RouteCounters, Snapshot},
+    tracepoints::Missing,
 };
 
 /// Events that are taken in at once: one reconciliation serves them all.
@@ -252,7 +253,7 @@ impl Engine {
         // Whoever asked may have gone away meanwhile: that is no error.
         match command {
             Command::Status(reply) => drop(reply.send(Ok(self.status()))),
-            Command::Stats(reply) => drop(reply.send(self.snapshot())),
+            Command::Stats(reply) => drop(reply.send(self.snapshot().await)),
             Command::RouteAdd { route, existing, xdp_only, reply } => {
                 // Linux has no next hops for single CPUs.
                 let is_for_linux = follows && !xdp_only && route.cpus.is_none();
@@ -333,6 +334,7 @@ impl Engine {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.facts.notes.clone();
+        notes.extend(self.dataplane.missing_tracepoints().iter().map(Missing::note));
         let blind = Family::ALL.into_iter().filter(|family| self.routing.is_blind(*family));
         notes.extend(blind.map(|family| {
             format!(
@@ -368,24 +370,51 @@ impl Engine {
         }
     }
 
-    fn snapshot(&self) -> Result<Snapshot, Refusal> {
+    async fn snapshot(&self) -> Result<Snapshot, Refusal> {
         let unreadable = |error| Refusal::new(format!("cannot read the counters: {error}"));
         let unknown = [(SLOT_UNKNOWN, 0, "unknown".to_owned())];
         let known = self
             .ports
             .iter()
             .map(|(ifindex, port)| (port.slot, *ifindex, self.port(*ifindex, port).name));
-        let mut interfaces = Vec::with_capacity(self.ports.len() + 1);
-        for (slot, ifindex, name) in known.chain(unknown) {
-            let (ingress, worker) = self.dataplane.counters(slot).map_err(unreadable)?;
-            interfaces.push(InterfaceCounters { name, ifindex, ingress, worker });
+        let known = known.chain(unknown).collect::<Vec<_>>();
+        let slots: Vec<u32> = known.iter().map(|(slot, ..)| *slot).collect();
+        let readings = self.dataplane.counters(&slots).map_err(unreadable)?;
+        let generic = |ifindex: &u32| {
+            self.ports.get(ifindex).is_some_and(|port| port.mode == AttachedMode::Generic)
+        };
+        let mut interfaces = Vec::with_capacity(known.len());
+        for ((_, ifindex, name), reading) in known.into_iter().zip(readings.interfaces) {
+            let Reading { ingress, worker, after } = reading;
+            let generic = generic(&ifindex);
+            let nic = self.nic_counters(ifindex).await;
+            interfaces.push(InterfaceCounters {
+                name,
+                ifindex,
+                generic,
+                ingress,
+                worker,
+                after,
+                nic,
+            });
         }
         Ok(Snapshot {
             uptime_ms: self.uptime_ms(),
             cpus_online: self.facts.cpus_online.clone(),
             interfaces,
             routes: self.busiest_routes().map_err(unreadable)?,
+            enqueued: readings.enqueued,
+            dequeued: readings.dequeued,
+            missing: self.dataplane.missing_tracepoints().to_vec(),
         })
+    }
+
+    /// Of an interface that is there.
+    async fn nic_counters(&self, ifindex: u32) -> Option<NicCounters> {
+        if !self.routing.rib().is_port(ifindex) {
+            return None;
+        }
+        self.requests.nic_counters(ifindex).await.ok().flatten()
     }
 
     fn busiest_routes(&self) -> io::Result<Vec<RouteCounters>> {

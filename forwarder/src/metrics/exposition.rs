@@ -1,4 +1,6 @@
-//! Counters and status as Prometheus text. Which families there are, and why: ADR 0003.
+//! Counters and status as Prometheus text. Which families there are, and why: ADR 0003 and 0020.
+
+mod after;
 
 use std::{
     borrow::Cow,
@@ -18,7 +20,7 @@ use prometheus_client::{
 use crate::{
     engine::Status,
     route::NextHop,
-    snapshot::{Count, CpuCounters, InterfaceCounters, Snapshot, Stage},
+    snapshot::{After, Count, CpuCounters, InterfaceCounters, Snapshot, Stage},
 };
 
 pub use prometheus_text::CONTENT_TYPE;
@@ -51,6 +53,7 @@ impl Collector for Scrape {
         self.infos(&mut encoder)?;
         self.gauges(&mut encoder)?;
         self.interfaces(&mut encoder)?;
+        after::encode(&mut encoder, &self.snapshot, self.steers())?;
         self.next_hops(&mut encoder)
     }
 }
@@ -102,8 +105,7 @@ impl Scrape {
     fn interfaces(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let interfaces = merged(&self.snapshot);
         let mut all = Samples::default();
-        let steers = self.status.steering != "off"
-            || interfaces.values().any(|interface| !interface.sum(Stage::Worker).is_zero());
+        let steers = self.steers();
         for (name, interface) in &interfaces {
             for stage in Stage::ALL.into_iter().filter(|stage| *stage == Stage::Ingress || steers) {
                 let sum = interface.sum(stage);
@@ -119,6 +121,12 @@ impl Scrape {
             }
         }
         all.encode(encoder)
+    }
+
+    /// Whether frames are steered, or were.
+    fn steers(&self) -> bool {
+        let was = |it: &InterfaceCounters| !it.sum(Stage::Worker).is_zero();
+        self.status.steering != "off" || self.snapshot.interfaces.iter().any(was)
     }
 
     fn next_hops(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -158,6 +166,9 @@ fn merged(snapshot: &Snapshot) -> BTreeMap<&str, InterfaceCounters> {
             Entry::Occupied(mut entry) => {
                 add_each(&mut entry.get_mut().ingress, &interface.ingress);
                 add_each(&mut entry.get_mut().worker, &interface.worker);
+                let after = &mut entry.get_mut().after;
+                after.resize(after.len().max(interface.after.len()), After::default());
+                after.iter_mut().zip(&interface.after).for_each(|(sum, after)| sum.add(after));
             }
         }
     }

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::{
     engine::{InterfaceStatus, Status},
     route::NextHop,
-    snapshot::{Count, CpuCounters, InterfaceCounters, RouteCounters, Snapshot},
+    snapshot::{After, Count, CpuCounters, InterfaceCounters, RouteCounters, Snapshot},
 };
 
 pub(super) type Labels = BTreeMap<String, String>;
@@ -154,18 +154,25 @@ pub(super) fn small() -> Snapshot {
     let eth0 = InterfaceCounters {
         name: "eth0".to_owned(),
         ifindex: 2,
+        generic: false,
+        after: vec![After::default(); 2],
+        nic: None,
         ingress: vec![counters(&[(0, 10), (1, 4), (2, 3), (ttl, 1), (local, 2)]), none()],
         worker: vec![none(), counters(&[(0, 3), (1, 2), (no_route, 1)])],
     };
     let eth1 = InterfaceCounters {
         name: "eth1".to_owned(),
         ifindex: 3,
+        generic: false,
+        after: vec![After::default(); 2],
+        nic: None,
         ingress: vec![none(), none()],
         worker: vec![none(), none()],
     };
     let unknown = InterfaceCounters { name: "unknown".to_owned(), ifindex: 0, ..eth1.clone() };
     let interfaces = vec![unknown, eth0, eth1];
-    Snapshot { uptime_ms: 61_500, cpus_online: vec![0, 1], interfaces, routes: vec![] }
+    let cpus_online = vec![0, 1];
+    Snapshot { uptime_ms: 61_500, cpus_online, interfaces, ..Snapshot::default() }
 }
 
 /// Any snapshot whose sums close. Names may hold what only Linux allows, and come twice.
@@ -179,6 +186,7 @@ pub(super) fn snapshots() -> impl Strategy<Value = Snapshot> {
             cpus_online: BTreeSet::into_iter(online).collect(),
             interfaces,
             routes,
+            ..Snapshot::default()
         }
     })
 }
@@ -192,7 +200,15 @@ fn interface() -> impl Strategy<Value = InterfaceCounters> {
     let ingress = prop::collection::vec(closed(true), 0..6);
     let worker = prop::collection::vec(closed(false), 0..6);
     (name, 0_u32..3, ingress, worker).prop_map(|(name, ifindex, ingress, worker)| {
-        InterfaceCounters { name, ifindex, ingress, worker }
+        InterfaceCounters {
+            name,
+            ifindex,
+            generic: false,
+            ingress,
+            worker,
+            after: vec![],
+            nic: None,
+        }
     })
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::{
     decode::{
@@ -33,6 +33,8 @@ pub enum RequestError {
     WriteRoute { prefix: Prefix, source: io::Error },
     #[error("the kernel does not resolve {address} on interface {ifindex}: {source}")]
     Probe { ifindex: u32, address: IpAddr, source: io::Error },
+    #[error("cannot ask the kernel for the counters of interface {ifindex}: {source}")]
+    Stats { ifindex: u32, source: io::Error },
     #[error("cannot ask the kernel's {family} about interface {ifindex}: {source}")]
     Generic { family: &'static str, ifindex: u32, source: io::Error },
 }
@@ -69,6 +71,10 @@ impl Requests {
     pub fn open_in(namespace: BorrowedFd<'_>) -> Result<Self, RequestError> {
         let socket = Socket::open_in(namespace, netlink_sys::protocols::NETLINK_ROUTE);
         Ok(Self(Mutex::new(socket.map_err(RequestError::Socket)?)))
+    }
+
+    pub(super) async fn socket(&self) -> MutexGuard<'_, Socket> {
+        self.0.lock().await
     }
 
     pub async fn links(&self) -> Result<Vec<LinkDetails>, RequestError> {

@@ -192,11 +192,11 @@ fn both_sides_are_told_which_of_them_to_upgrade() {
     assert_eq!(Hello::mismatch(&old, &old), None);
     assert_eq!(
         Hello::mismatch(&old, &new).unwrap(),
-        "this command is older than the running daemon (forwarder 0.1.0 with protocol 4, and 0.2.0 with protocol 5): upgrade the command"
+        "this command is older than the running daemon (forwarder 0.1.0 with protocol 5, and 0.2.0 with protocol 6): upgrade the command"
     );
     assert_eq!(
         Hello::mismatch(&new, &old).unwrap(),
-        "this command is newer than the running daemon (forwarder 0.2.0 with protocol 5, and 0.1.0 with protocol 4): restart the daemon with the new version"
+        "this command is newer than the running daemon (forwarder 0.2.0 with protocol 6, and 0.1.0 with protocol 5): restart the daemon with the new version"
     );
 }
 

@@ -1,10 +1,15 @@
+use forwarder_common::loss::Loss;
 use proptest::prelude::*;
 
 use super::{
     super::testing::{Labels, Scraped, parse, promtool_accepts, small, snapshots, status},
     *,
 };
-use crate::{route::NextHop, snapshot::RouteCounters};
+use crate::{
+    route::NextHop,
+    snapshot::{Dequeued, Enqueued, RouteCounters},
+    tracepoints::{Missing, Tracepoint},
+};
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -152,9 +157,74 @@ fn next_hops_are_summed_over_cpus() {
     assert_eq!(bytes("2001:db8::1"), Some(0.0));
 }
 
+/// One of each kind of loss.
+fn lossy() -> Snapshot {
+    let mut snapshot = small();
+    let eth0 = &mut snapshot.interfaces[1].after;
+    eth0[0].lost_to_port.0[Loss::TooBig.slot()] = 3;
+    eth0[0].lost_to_cpu.0[Loss::NoHeadroom.slot()] = 2;
+    let eth1 = &mut snapshot.interfaces[2].after;
+    (eth1[0].sent, eth1[1].sent) = (1, 2);
+    eth1[1].unsent.0[Loss::RingFull.slot()] = 5;
+    snapshot.enqueued = vec![
+        Enqueued { cpu: 0, worker: 1, frames: 3, dropped: 1 },
+        Enqueued { cpu: 0, worker: 0, frames: 4, dropped: 0 },
+    ];
+    snapshot.dequeued = vec![Dequeued { cpu: 1, frames: 3, lost: 1 }];
+    snapshot
+}
+
+#[test]
+fn losses_are_found_where_they_belong() {
+    let scraped = scrape(lossy(), "cpus=1");
+    let value = |family: &str, pairs: &[(&str, &str)]| {
+        scraped[&format!("forwarder_{family}")].get(&labels(pairs)).copied()
+    };
+    let on = |interface, cpu| [("interface", interface), ("cpu", cpu)];
+    let sent = "transmitted_packets_total";
+    assert_eq!(value(sent, &on("eth1", "1")), Some(2.0));
+    assert_eq!(value(sent, &on("eth0", "1")), Some(0.0), "a sum must exist from the start");
+    let full = [("interface", "eth1"), ("cpu", "1"), ("reason", "ring_full")];
+    assert_eq!(value("transmit_lost_packets_total", &full), Some(5.0));
+    let lost = |target, reason| {
+        [("interface", "eth0"), ("cpu", "0"), ("target", target), ("reason", reason)]
+    };
+    let family = "redirect_lost_packets_total";
+    assert_eq!(value(family, &lost("port", "too_big")), Some(3.0));
+    assert_eq!(value(family, &lost("cpu", "no_headroom")), Some(2.0));
+    assert_eq!(
+        scraped[&format!("forwarder_{family}")].len(),
+        2,
+        "what has not happened is not there"
+    );
+    assert_eq!(value("enqueued_packets_total", &[("cpu", "0")]), Some(7.0));
+    assert_eq!(value("queue_lost_packets_total", &[("cpu", "1")]), Some(1.0));
+    assert_eq!(value("dequeued_packets_total", &[("cpu", "1")]), Some(3.0));
+    assert_eq!(value("worker_lost_packets_total", &[("cpu", "1")]), Some(1.0));
+    // 3 steered; 2 not taken by a CPU, 7 given to queues.
+    assert_eq!(value("unaccounted_packets", &[("equation", "B")]), Some(6.0));
+    assert_eq!(value("unaccounted_packets", &[("equation", "A")]), Some(0.0));
+}
+
+#[test]
+fn a_tracepoint_that_is_not_followed_is_told_and_its_equations_are_not() {
+    let mut snapshot = lossy();
+    let (tracepoint, why) = (Tracepoint::XdpDevmapXmit, "a test".to_owned());
+    snapshot.missing = vec![Missing { tracepoint, why }];
+    let scraped = scrape(snapshot, "off");
+    let followed = |name| {
+        scraped["forwarder_tracepoint_followed"].get(&labels(&[("tracepoint", name)])).copied()
+    };
+    assert_eq!(followed("xdp_devmap_xmit"), Some(0.0));
+    assert_eq!(followed("xdp_redirect_err"), Some(1.0));
+    let equations: Vec<_> = scraped["forwarder_unaccounted_packets"].keys().collect();
+    assert_eq!(equations.len(), 5);
+    assert!(!equations.contains(&&labels(&[("equation", "E")])));
+}
+
 #[test]
 fn promtool_has_nothing_to_say() {
-    let mut snapshot = small();
+    let mut snapshot = lossy();
     let next_hop = NextHop { via: Some("198.18.1.2".parse().unwrap()), dev: None, weight: 1 };
     snapshot.routes = vec![RouteCounters { next_hops: vec![next_hop], cpus: vec![] }];
     let interfaces = [("eth0", 2), ("we\"ird\\", 3)];
