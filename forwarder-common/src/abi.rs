@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::verdict::{Reason, SLOTS};
 
 /// Goes up with every change of this module or of [`Reason`]'s codes.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Interfaces at once, on which the programs run or by which routes leave.
 pub const INTERFACES_MAX: u32 = 256;
@@ -69,8 +69,10 @@ pub const ROUTE_PUNT: RouteId = 0;
 pub const ROUTE_LOCAL: RouteId = 1;
 /// No prefix at all.
 pub const ROUTE_NONE: RouteId = 2;
+/// Any prefix of a family that rules of Linux have stopped (see [`crate::fib::FILTERED4`]).
+pub const ROUTE_FILTERED: RouteId = 3;
 /// The first id for sets of next hops.
-pub const ROUTE_IDS_FIRST: RouteId = 3;
+pub const ROUTE_IDS_FIRST: RouteId = 4;
 
 /// The index of no adjacency.
 pub const ADJACENCY_NONE: u32 = 0;
@@ -185,12 +187,14 @@ pub struct Interface {
     /// Index into `COUNTERS` and `WORKER_COUNTERS`, below [`COUNTER_SLOTS_MAX`].
     pub slot: u32,
     pub mac: [u8; 6],
-    /// [`INTERFACE_NO_IPV6`] or zero.
+    /// `INTERFACE_*`, or zero.
     pub flags: u16,
 }
 
 /// Linux has no IPv6 on it.
 pub const INTERFACE_NO_IPV6: u16 = 1;
+/// A bridge, bond, team or VRF takes its frames.
+pub const INTERFACE_ENSLAVED: u16 = 1 << 1;
 
 /// Frames and their bytes, from the Ethernet header to the end of the frame.
 #[derive(

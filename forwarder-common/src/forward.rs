@@ -1,7 +1,7 @@
 //! The walk itself: everything is checked, then the kernel is asked, then the frame is written.
 
 use crate::{
-    abi::{ADJACENCY_FRAGS, Adjacency, INTERFACE_NO_IPV6, Interface},
+    abi::{ADJACENCY_FRAGS, Adjacency, INTERFACE_ENSLAVED, INTERFACE_NO_IPV6, Interface},
     lookup::{Steering, Tables, resolve},
     network::Network,
     packet::Packet,
@@ -47,6 +47,9 @@ fn try_forward(
     if ethernet.destination != ingress.interface.mac {
         let group = ethernet.destination[0] & 1 != 0;
         return Err(if group { Reason::GroupMac } else { Reason::ForeignMac });
+    }
+    if ingress.interface.flags & INTERFACE_ENSLAVED != 0 {
+        return Err(Reason::Enslaved);
     }
     if ether_type == ETHER_TYPE_IPV4 {
         walk::<Ipv4>(packet, ingress, tables, steering)

@@ -99,6 +99,10 @@ reasons! {
         "its egress takes no redirected frames: a driver without XDP, or a veth whose peer does not poll (`ethtool -K PEER gro on`)";
     NoIpv6 = 29, "no_ipv6",
         "an interface on its way has an MTU below 1280, so Linux has no IPv6 there";
+    Filtered = 30, "filtered",
+        "rules of Linux that XDP would bypass have come up: `forwarder status` names them";
+    Enslaved = 31, "enslaved",
+        "an interface on its way belongs to a bridge, bond, team or VRF now, which takes its frames";
 }
 
 impl Reason {

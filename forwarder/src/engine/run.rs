@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use forwarder_common::abi::{INTERFACE_NO_IPV6, Interface};
+use forwarder_common::abi::{INTERFACE_ENSLAVED, INTERFACE_NO_IPV6, Interface};
 use tokio::{
     sync::mpsc,
     time::{MissedTickBehavior, interval},
@@ -325,6 +325,8 @@ impl Engine {
 
 /// What the programs need to know of a link; `None` where it has no Ethernet address.
 fn describe(link: &Link) -> Option<([u8; 6], u16)> {
-    let flags = if link.mtu < IPV6_MTU_MIN { INTERFACE_NO_IPV6 } else { 0 };
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let flags = flag(link.mtu < IPV6_MTU_MIN, INTERFACE_NO_IPV6)
+        | flag(link.controller.is_some(), INTERFACE_ENSLAVED);
     Some((link.mac?, flags))
 }

@@ -16,8 +16,8 @@ use std::{
 
 use forwarder_common::{
     abi::{
-        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteId,
-        RouteWord,
+        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, ROUTE_FILTERED, ROUTE_LOCAL, ROUTE_NONE,
+        ROUTE_PUNT, RouteId, RouteWord,
     },
     verdict::Reason,
 };
@@ -171,12 +171,13 @@ struct Change {
 }
 
 impl Installed {
-    /// Nothing but the three routes that every table has. `sets_max` is how many sets of next hops
+    /// Nothing but the four routes that every table has. `sets_max` is how many sets of next hops
     /// there may be.
     pub fn new(table: &mut impl Table, sets_max: u32) -> Result<Self, TableError> {
         table.set_words(ROUTE_PUNT, &RouteWord::unusable(Reason::Punt).into())?;
         table.set_words(ROUTE_LOCAL, &RouteWord::unusable(Reason::Local).into())?;
         table.set_words(ROUTE_NONE, &RouteWord::unusable(Reason::NoRoute).into())?;
+        table.set_words(ROUTE_FILTERED, &RouteWord::unusable(Reason::Filtered).into())?;
         let (hops, sets) = (Hops::new(), Sets::new(sets_max));
         Ok(Self { hops, sets, locals: BTreeSet::new(), unfinished: BTreeSet::new() })
     }
