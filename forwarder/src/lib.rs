@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod bypass;
 pub mod cli;
 pub mod config;
 pub mod control;

@@ -10,6 +10,7 @@ pub mod event;
 mod generic;
 mod lists;
 mod local_routes;
+mod nftables;
 mod requests;
 mod socket;
 mod subscribe;
