@@ -28,3 +28,4 @@ pub mod rib;
 pub mod route;
 pub mod routing;
 pub mod snapshot;
+pub mod xtables;

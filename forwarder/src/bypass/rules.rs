@@ -130,6 +130,15 @@ impl Which {
     }
 }
 
+/// Extensions of iptables that only look at a packet. What looks at its connection, or keeps
+/// count, is none of them.
+pub const PURE_MATCHES: [&str; 31] = [
+    "addrtype", "ah", "cgroup", "comment", "dccp", "devgroup", "dscp", "ecn", "esp", "eui64",
+    "frag", "hl", "icmp", "icmp6", "iprange", "ipv6header", "length", "mac", "mark", "multiport",
+    "owner", "physdev", "pkttype", "realm", "rpfilter", "sctp", "tcp", "tcpmss", "tos", "ttl",
+    "udp",
+];
+
 /// What is bypassed of these rules between these interfaces.
 pub fn findings(ruleset: &Ruleset, ports: &[Port]) -> Vec<Finding> {
     let mut walk = Walk { ruleset, ports, seen: HashSet::new(), found: BTreeMap::new() };

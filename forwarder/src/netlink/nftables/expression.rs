@@ -14,7 +14,7 @@ use super::{
 use crate::{
     bypass::{
         Families,
-        rules::{Direction, NAME_LEN, Step, Verdict, Which},
+        rules::{Direction, NAME_LEN, PURE_MATCHES, Step, Verdict, Which},
     },
     netlink::wire::{Attributes, u32_at},
 };
@@ -52,15 +52,6 @@ const NFT_META_OIF: u32 = 5;
 const NFT_META_IIFNAME: u32 = 6;
 const NFT_META_OIFNAME: u32 = 7;
 const NFT_META_NFPROTO: u32 = 15;
-
-/// Extensions of iptables that only look at a packet. What looks at its connection, or keeps
-/// count, is none of them.
-pub(in crate::netlink) const PURE_MATCHES: [&str; 31] = [
-    "addrtype", "ah", "cgroup", "comment", "dccp", "devgroup", "dscp", "ecn", "esp", "eui64",
-    "frag", "hl", "icmp", "icmp6", "iprange", "ipv6header", "length", "mac", "mark", "multiport",
-    "owner", "physdev", "pkttype", "realm", "rpfilter", "sctp", "tcp", "tcpmss", "tos", "ttl",
-    "udp",
-];
 
 /// One expression, by its name.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,6 @@ use std::{
     io,
 };
 
-pub(super) use self::expression::PURE_MATCHES;
 use self::{
     expression::Machine,
     sets::{Elements, SetId, elements, plain_set},
