@@ -20,8 +20,8 @@ use forwarder::{
 use forwarder_common::{
     abi::{
         ADJACENCY_FRAGS, Adjacency, BUCKETS_MAX, BucketRange, FIB_UNITS, Interface,
-        InterfaceCounters, ROUTE_FILTERED, ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteId,
-        RouteWord, name,
+        InterfaceCounters, ROUTE_FILTERED, ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT,
+        RouteId, RouteWord, name,
     },
     forward::{Ingress, forward},
     lookup::Unsteered,

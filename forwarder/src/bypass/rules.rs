@@ -77,7 +77,11 @@ pub const EFFECTS: &str = "{}";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Goes on for packets that come in, or leave, by one of these; or by another than these.
-    If { direction: Direction, which: Vec<Which>, negated: bool },
+    If {
+        direction: Direction,
+        which: Vec<Which>,
+        negated: bool,
+    },
     /// Goes on for packets of these families.
     Family(Families),
     /// Something that Linux would do, in the tool's word.
@@ -133,9 +137,36 @@ impl Which {
 /// Extensions of iptables that only look at a packet. What looks at its connection, or keeps
 /// count, is none of them.
 pub const PURE_MATCHES: [&str; 31] = [
-    "addrtype", "ah", "cgroup", "comment", "dccp", "devgroup", "dscp", "ecn", "esp", "eui64",
-    "frag", "hl", "icmp", "icmp6", "iprange", "ipv6header", "length", "mac", "mark", "multiport",
-    "owner", "physdev", "pkttype", "realm", "rpfilter", "sctp", "tcp", "tcpmss", "tos", "ttl",
+    "addrtype",
+    "ah",
+    "cgroup",
+    "comment",
+    "dccp",
+    "devgroup",
+    "dscp",
+    "ecn",
+    "esp",
+    "eui64",
+    "frag",
+    "hl",
+    "icmp",
+    "icmp6",
+    "iprange",
+    "ipv6header",
+    "length",
+    "mac",
+    "mark",
+    "multiport",
+    "owner",
+    "physdev",
+    "pkttype",
+    "realm",
+    "rpfilter",
+    "sctp",
+    "tcp",
+    "tcpmss",
+    "tos",
+    "ttl",
     "udp",
 ];
 

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::seed;
 use crate::{
+    bypass::stops::Stops,
     config::{Config, Steering},
     dataplane::{AttachError, Attached, AttachedMode, Dataplane, Options, Pins},
     engine::run::{Engine, Facts, Port},
@@ -59,6 +60,7 @@ pub(super) async fn prepare(
     });
     let sockets = (Requests::open()?, Generic::open()?);
     let mut engine = Engine::new(routing, dataplane, sockets, ports.collect(), facts);
+    engine.stops = Stops::new(config.bypass.clone(), report.bypassed.clone());
     engine.describe_interfaces().context("cannot describe the interfaces to the programs")?;
     engine.renew_lease();
     Ok(engine)

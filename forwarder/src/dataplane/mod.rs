@@ -1,6 +1,7 @@
 //! Programs and maps in the kernel: the only code that names aya.
 
 mod attach;
+mod bypassed;
 mod counters;
 mod grace;
 mod memory;
@@ -17,6 +18,7 @@ use aya::Ebpf;
 use forwarder_common::abi::Interface;
 
 pub use attach::{AttachError, Attached, AttachedMode};
+pub use bypassed::bypassed;
 pub use grace::Grace;
 pub use memory::Memory;
 pub use object::{LoadError, Options};

@@ -9,13 +9,17 @@ use std::{
 
 use forwarder_common::abi::{INTERFACE_ENSLAVED, INTERFACE_NO_IPV6, Interface};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{Command, InterfaceStatus, Refusal, Reply, Status, probes::Probes};
 use crate::{
+    bypass::{
+        Families, Finding, Kind,
+        stops::{News, Stops},
+    },
     dataplane::{AttachedMode, Dataplane, Tables},
     netlink::{
         Generic, Requests,
@@ -69,6 +73,8 @@ pub struct Engine {
     /// By interface index.
     pub ports: BTreeMap<u32, Port>,
     pub facts: Facts,
+    /// What XDP would bypass.
+    pub stops: Stops,
     probes: Probes,
 }
 
@@ -80,7 +86,8 @@ impl Engine {
         ports: BTreeMap<u32, Port>,
         facts: Facts,
     ) -> Self {
-        Self { routing, dataplane, requests, generic, ports, facts, probes: Probes::default() }
+        let (stops, probes) = (Stops::default(), Probes::default());
+        Self { routing, dataplane, requests, generic, ports, facts, stops, probes }
     }
 
     /// Works until it is told to unload, or until `shutdown`. Gives back the maps, and whoever
@@ -89,10 +96,12 @@ impl Engine {
         mut self,
         mut commands: mpsc::Receiver<Command>,
         mut events: mpsc::Receiver<Event>,
+        mut findings: watch::Receiver<Vec<Finding>>,
         shutdown: CancellationToken,
     ) -> (Dataplane, Option<Reply<()>>) {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_watched = true;
         loop {
             tokio::select! {
                 biased;
@@ -102,6 +111,11 @@ impl Engine {
                     self.follow_abilities().await;
                     self.probes.refill();
                     self.confirm().await;
+                }
+                found = findings.changed(), if is_watched => {
+                    is_watched = found.is_ok();
+                    let found = findings.borrow_and_update().clone();
+                    self.obey(if is_watched { found } else { unwatched() });
                 }
                 Some(event) = events.recv() => {
                     let mut batch = vec![event];
@@ -183,6 +197,20 @@ impl Engine {
         self.ports.keys().copied().filter(|ifindex| self.routing.rib().is_port(*ifindex))
     }
 
+    /// Stops the families whose packets would miss something, and no other.
+    fn obey(&mut self, found: Vec<Finding>) {
+        for news in self.stops.update(found) {
+            match news {
+                News::Stopped(sentence) => tracing::warn!("{sentence}"),
+                News::GoesOn(sentence) | News::Bypassed(sentence) => tracing::info!("{sentence}"),
+            }
+        }
+        for family in Family::ALL {
+            let stops = self.stops.stops(family);
+            self.routing.table_mut().set_filtered(family, stops);
+        }
+    }
+
     async fn confirm(&mut self) {
         let due = self.probes.due(self.routing.unconfirmed(), Instant::now());
         for (ifindex, address) in due {
@@ -262,6 +290,7 @@ impl Engine {
                  the maps (too many?), and its packets might be forwarded"
             )
         }));
+        notes.extend(self.stops.notes());
         notes.extend(forwarding_notes(Path::new("/proc"), &names));
         notes
     }
@@ -321,6 +350,17 @@ impl Engine {
     fn uptime_ms(&self) -> u64 {
         u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// Where nobody looks for rules any more there may be some.
+fn unwatched() -> Vec<Finding> {
+    let finding = |kind| Finding {
+        kind,
+        families: Families::BOTH,
+        what: "rules that nobody looks for any more".to_owned(),
+        remedy: "restart the daemon".to_owned(),
+    };
+    Kind::ALL.map(finding).into()
 }
 
 /// What the programs need to know of a link; `None` where it has no Ethernet address.

@@ -8,18 +8,22 @@
 mod decode;
 pub mod event;
 mod generic;
+mod ipsec;
 mod lists;
 mod local_routes;
 mod nftables;
 mod requests;
+mod rules;
 mod socket;
 mod subscribe;
+mod traffic_control;
 mod wire;
 
 pub use decode::{LinkDetails, XdpAttachment, XdpMode};
 pub use generic::{Generic, Offloads, Queues, XdpFeatures};
 pub use lists::ListError;
 pub use requests::{RequestError, Requests};
+pub use rules::{Rules, RulesWatch};
 pub use subscribe::{SubscribeError, Subscription};
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub(super) fn config(names: &[&str]) -> Config {
         routes6_max: 1,
         yes: false,
         accept_unfinished_checksums: false,
+        bypass: Default::default(),
         grace_s: 60,
         run_dir: "/run/forwarder".into(),
         group: "forwarder".into(),

@@ -2,7 +2,10 @@
 
 use std::{io, net::IpAddr};
 
-use crate::netlink::{RequestError, XdpAttachment, XdpMode};
+use crate::{
+    bypass::Finding,
+    netlink::{RequestError, XdpAttachment, XdpMode},
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
@@ -81,6 +84,18 @@ pub enum Problem {
          if you have another way in"
     )]
     Login { interface: String, client: IpAddr },
+    #[error(
+        "XDP would bypass {} for {}: {}, or say that nobody needs it with --bypass={}",
+        .0.what, .0.families, .0.remedy, .0.kind.word()
+    )]
+    Bypassed(Finding),
+    #[error(
+        "and {count} more that XDP would bypass: to forward in spite of all of them takes \
+         --bypass={words}"
+    )]
+    MoreBypassed { count: usize, words: String },
+    #[error("cannot look for what XDP would bypass: {0}")]
+    Unreadable(#[source] io::Error),
     #[error(transparent)]
     Netlink(#[from] RequestError),
 }

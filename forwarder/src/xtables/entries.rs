@@ -152,9 +152,8 @@ fn policy(form: &Form, ChainId { table, name, .. }: &ChainId) -> Named {
 /// The first entry of each chain, and its name.
 fn starts(info: &Info, all: &[TableEntry<'_>]) -> BTreeMap<usize, String> {
     let hooks = info.hooks.iter().zip(HOOKS);
-    let mut starts: BTreeMap<usize, String> = hooks
-        .filter_map(|(hook, name)| hook.map(|(at, _)| (at, name.to_owned())))
-        .collect();
+    let mut starts: BTreeMap<usize, String> =
+        hooks.filter_map(|(hook, name)| hook.map(|(at, _)| (at, name.to_owned()))).collect();
     for pair in all.windows(2) {
         if pair[0].target == CHAIN_NAME {
             starts.insert(pair[1].at, text(pair[0].data).to_owned());

@@ -66,7 +66,10 @@ fn read_table(
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "a malformed description");
         let info = info(&buffer[..answered]).ok_or_else(malformed)?;
         if info.size > ENTRIES_MAX {
-            return Err(io::Error::other(format!("table {table} has {} bytes of rules", info.size)));
+            return Err(io::Error::other(format!(
+                "table {table} has {} bytes of rules",
+                info.size
+            )));
         }
         let mut buffer = named(table, ENTRIES_AT + info.size);
         let size = u32::try_from(info.size).unwrap_or(u32::MAX).to_ne_bytes();

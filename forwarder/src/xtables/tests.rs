@@ -43,9 +43,18 @@ fn rules_are_judged_one_by_one() {
         ("iptables-legacy -A FORWARD -i br-+ -j DROP", ""),
         ("iptables-legacy -A FORWARD ! -i v+ -j DROP", ""),
         ("iptables-legacy -A FORWARD -i va -o va -j DROP", ""),
-        ("iptables-legacy -t mangle -A PREROUTING -j MARK --set-mark 3", "4: 1 MARK PREROUTING mangle"),
-        ("iptables-legacy -t nat -A POSTROUTING -o vb -j MASQUERADE", "4: 1 MASQUERADE POSTROUTING nat"),
-        ("iptables-legacy -A FORWARD -m conntrack --ctstate NEW -j ACCEPT", "4: 1 conntrack FORWARD filter"),
+        (
+            "iptables-legacy -t mangle -A PREROUTING -j MARK --set-mark 3",
+            "4: 1 MARK PREROUTING mangle",
+        ),
+        (
+            "iptables-legacy -t nat -A POSTROUTING -o vb -j MASQUERADE",
+            "4: 1 MASQUERADE POSTROUTING nat",
+        ),
+        (
+            "iptables-legacy -A FORWARD -m conntrack --ctstate NEW -j ACCEPT",
+            "4: 1 conntrack FORWARD filter",
+        ),
         ("iptables-legacy -A FORWARD -m comment --comment x -j ACCEPT", ""),
         ("iptables-legacy -P FORWARD DROP", "4: policy DROP FORWARD filter"),
         ("iptables-legacy -P INPUT DROP", ""),
@@ -65,7 +74,8 @@ fn rules_are_judged_one_by_one() {
         ),
     ] {
         let Some(found) = bypassed(&[rule]) else { return };
-        let found: Vec<_> = found.iter().map(|(families, what, _)| short(*families, what)).collect();
+        let found: Vec<_> =
+            found.iter().map(|(families, what, _)| short(*families, what)).collect();
         assert_eq!(found.join("; "), expected, "{rule}");
     }
 }
@@ -101,10 +111,10 @@ fn a_namespace_without_tables_has_no_rules() {
 
 #[test]
 fn many_rules_are_read_whole() {
-    let lines: String = (0..3000).map(|n| format!("-A FORWARD -p tcp --dport {n} -j ACCEPT\n")).collect();
-    let script = format!(
-        "iptables-legacy-restore <<'END'\n*filter\n{lines}-A FORWARD -j DROP\nCOMMIT\nEND"
-    );
+    let lines: String =
+        (0..3000).map(|n| format!("-A FORWARD -p tcp --dport {n} -j ACCEPT\n")).collect();
+    let script =
+        format!("iptables-legacy-restore <<'END'\n*filter\n{lines}-A FORWARD -j DROP\nCOMMIT\nEND");
     let Some(found) = bypassed(&[&script]) else { return };
     assert_eq!(found.len(), 1);
     assert!(found[0].1.starts_with("rule 3001 (DROP)"), "{}", found[0].1);

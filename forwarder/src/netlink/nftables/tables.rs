@@ -119,7 +119,8 @@ pub(super) fn rule(body: &[u8]) -> Option<Rule<'_>> {
     let attributes = Attributes::after(HEADER_LEN, body);
     let table = attributes.text(NFTA_RULE_TABLE)?;
     let chain = chain_id(family, table, attributes.text(NFTA_RULE_CHAIN)?);
-    let handle = attributes.get(NFTA_RULE_HANDLE)?.first_chunk().copied().map(u64::from_be_bytes)?;
+    let handle =
+        attributes.get(NFTA_RULE_HANDLE)?.first_chunk().copied().map(u64::from_be_bytes)?;
     let named = Named {
         what: format!("rule {handle} ({EFFECTS}) of nftables chain {chain}"),
         remedy: format!("remove it with `nft delete rule {chain} handle {handle}`"),

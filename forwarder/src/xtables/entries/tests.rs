@@ -47,7 +47,8 @@ fn chains_of_hooks_and_others() {
         .chains
         .iter()
         .map(|(id, chain)| {
-            let steps: Vec<_> = chain.rules.iter().map(|rule| format!("{:?}", rule.steps)).collect();
+            let steps: Vec<_> =
+                chain.rules.iter().map(|rule| format!("{:?}", rule.steps)).collect();
             (id.name.as_str(), chain.entry.is_some(), steps.join(" "))
         })
         .collect();
