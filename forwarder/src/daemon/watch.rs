@@ -25,9 +25,13 @@ pub(super) async fn follow(mut scanner: Scanner, ports: Vec<u32>, findings: Send
         tokio::select! {
             () = findings.closed() => return,
             _ = tick.tick() => watch = watch.or_else(open),
-            changed = changed(&mut watch) => {
-                if let Err(error) = changed {
-                    tracing::warn!(%error, "the kernel does not tell of changed rules: looking each second");
+            first = changed(&mut watch) => {
+                let all = match first {
+                    Ok(()) => settle(&mut watch).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = all {
+                    tracing::warn!(%error, "the kernel does not tell of changed rules for now");
                     watch = None;
                 }
                 scanner.forget();
@@ -48,12 +52,18 @@ fn open() -> Option<RulesWatch> {
     told.ok()
 }
 
-/// Returns a moment after the first change.
+/// Returns at the first change; nothing is lost when this future is dropped.
 async fn changed(watch: &mut Option<RulesWatch>) -> io::Result<()> {
-    let Some(watch) = watch else { return std::future::pending().await };
-    watch.changed().await?;
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for those that come with it.
+async fn settle(watch: &mut Option<RulesWatch>) -> io::Result<()> {
     let until = Instant::now() + TOGETHER;
-    while let Ok(more) = timeout_at(until, watch.changed()).await {
+    while let Ok(more) = timeout_at(until, changed(watch)).await {
         more?;
     }
     Ok(())

@@ -55,8 +55,10 @@ fn netfilter_links() -> io::Result<Vec<Finding>> {
     for link in loaded_links() {
         let link = match link.map_err(link_error) {
             Ok(link) => link,
-            // It has gone meanwhile.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => continue,
+            // It has gone meanwhile; or it is only being made, and there the next time.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAGAIN)) => {
+                continue;
+            }
             Err(error) => return Err(error),
         };
         // A type that aya does not know is newer than netfilter's.

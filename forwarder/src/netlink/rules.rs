@@ -135,3 +135,47 @@ fn where_there_is(socket: io::Result<Socket>) -> io::Result<Option<Socket>> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::netlink::namespace::Namespace;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+    const QUIET: Duration = Duration::from_millis(100);
+
+    /// Whether a change is told, and nothing before and after it.
+    #[test]
+    fn every_kind_of_change_is_told() {
+        let Some(namespace) = Namespace::new() else { return };
+        if !namespace.has("nft") || !namespace.has("tc") {
+            return;
+        }
+        namespace.sh("ip link add va type veth peer name vb");
+        for change in [
+            "nft add table ip t",
+            "nft 'add set ip t s { type ifname; }'",
+            "nft 'add element ip t s { \"va\" }'",
+            "nft delete table ip t",
+            "tc qdisc add dev va clsact",
+            "tc filter add dev va ingress prio 7 u32 match u32 0 0",
+            "tc filter del dev va ingress prio 7",
+            "ip link set va name vc",
+            "ip xfrm policy add src 198.18.0.0/24 dst 198.18.1.0/24 dir fwd",
+            "ip xfrm policy delete src 198.18.0.0/24 dst 198.18.1.0/24 dir fwd",
+        ] {
+            namespace.run(|| async {
+                let mut watch = RulesWatch::open().unwrap();
+                let quiet = timeout(QUIET, watch.changed()).await;
+                assert!(quiet.is_err(), "something before {change}");
+                namespace.sh(change);
+                let told = timeout(PATIENCE, watch.changed()).await;
+                told.unwrap_or_else(|_| panic!("{change} is not told")).unwrap();
+            });
+        }
+    }
+}

@@ -172,8 +172,9 @@ struct TableEntry<'a> {
 }
 
 enum Standard {
-    /// On to the next.
     Nothing,
+    /// On to the next: a rule without a target, which somebody has for its counter.
+    Counts,
     Does(&'static str),
     Goes(usize),
 }
@@ -195,8 +196,7 @@ impl TableEntry<'_> {
             Some(DROP) => Standard::Does("DROP"),
             Some(QUEUE) => Standard::Does("QUEUE"),
             Some(verdict) => match usize::try_from(verdict) {
-                // A rule without a target.
-                Ok(at) if at == self.next => Standard::Nothing,
+                Ok(at) if at == self.next => Standard::Counts,
                 Ok(at) => Standard::Goes(at),
                 Err(_) => Standard::Does("?"),
             },
@@ -212,6 +212,7 @@ fn steps(it: &TableEntry<'_>, chain: impl Fn(usize) -> Option<ChainId>) -> Vec<S
     steps.extend(match it.standard() {
         None => Some(Step::Does(it.target.to_owned())),
         Some(Standard::Nothing) => None,
+        Some(Standard::Counts) => Some(Step::Does("counter".to_owned())),
         Some(Standard::Does(effect)) => Some(Step::Does(effect.to_owned())),
         Some(Standard::Goes(at)) => {
             Some(chain(at).map_or_else(|| Step::Does("jump".to_owned()), Step::Goes))

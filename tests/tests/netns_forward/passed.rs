@@ -19,7 +19,7 @@ const NO_OPERATIONS: [u8; 4] = [1; 4];
 const PADDING_OPTIONS: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 /// Reasons that a frame alone does not bring about, or that no lab can. Their tests are elsewhere.
-const NOT_BY_A_FRAME: [Reason; 11] = [
+const NOT_BY_A_FRAME: [Reason; 13] = [
     Reason::UnknownInterface,
     Reason::Punt,
     Reason::NeighbourPending,
@@ -31,6 +31,8 @@ const NOT_BY_A_FRAME: [Reason; 11] = [
     Reason::LeaseExpired,
     Reason::NoXmit,
     Reason::NoIpv6,
+    Reason::Filtered,
+    Reason::Enslaved,
 ];
 
 struct Row {

@@ -46,6 +46,12 @@ const NFT_CMP_EQ: u32 = 0;
 const NFT_CMP_NEQ: u32 = 1;
 const NFT_REG_VERDICT: u32 = 0;
 
+const NFTA_FIB_DREG: u16 = 1;
+const NFTA_FIB_RESULT: u16 = 2;
+const NFTA_FIB_FLAGS: u16 = 3;
+const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
+const NFTA_FIB_F_DADDR: u32 = 1 << 1;
+
 const NFT_META_PROTOCOL: u32 = 1;
 const NFT_META_IIF: u32 = 4;
 const NFT_META_OIF: u32 = 5;
@@ -80,12 +86,14 @@ enum Value {
     Nfproto,
     /// An EtherType.
     Protocol,
+    /// `RTN_*` of the destination.
+    DestinationType,
 }
 
 /// The words that matter of an expression that puts a value into a register.
 fn destination_of(name: &str) -> Option<u16> {
     Some(match name {
-        "meta" | "payload" | "exthdr" | "fib" | "rt" | "numgen" | "osf" | "xfrm" => 1,
+        "meta" | "payload" | "exthdr" | "rt" | "numgen" | "osf" | "xfrm" => 1,
         "socket" | "tunnel" | "hash" | "bitwise" | "byteorder" => 2,
         _ => return None,
     })
@@ -100,11 +108,16 @@ pub(super) struct Machine<'a, S> {
     /// By the place of their first four bytes.
     registers: BTreeMap<u32, Value>,
     steps: Vec<Step>,
+    /// It has a counter, as every rule of `iptables` has one.
+    counts: bool,
+    /// It says what becomes of the packet, be it only that nothing does.
+    decides: bool,
 }
 
 impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
     pub(super) fn new(family: u8, table: &'a str, sets: S) -> Self {
-        Self { family, table, sets, registers: BTreeMap::new(), steps: Vec::new() }
+        let (registers, steps) = (BTreeMap::new(), Vec::new());
+        Self { family, table, sets, registers, steps, counts: false, decides: false }
     }
 
     /// What is not understood counts as done.
@@ -114,6 +127,10 @@ impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
                 Some(expression) => self.expression(expression),
                 None => self.does("?"),
             }
+        }
+        // Then somebody wants to know the number.
+        if self.counts && !self.decides {
+            self.does("counter");
         }
         self.steps
     }
@@ -125,7 +142,9 @@ impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
             "cmp" => self.compare(data),
             "lookup" => self.lookup(data),
             "immediate" => self.immediate(data),
+            "fib" => self.fib(data),
             "range" => {}
+            "counter" => self.counts = true,
             "payload" if data.get(NFTA_PAYLOAD_SREG).is_some() => self.does("payload set"),
             "exthdr" if data.get(NFTA_EXTHDR_SREG).is_some() => self.does("exthdr set"),
             "match" => match data.text(NFTA_COMPAT_NAME) {
@@ -141,6 +160,7 @@ impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
     }
 
     fn does(&mut self, effect: &str) {
+        self.decides = true;
         self.steps.push(Step::Does(effect.to_owned()));
         // It may have written to any register.
         self.registers.clear();
@@ -173,6 +193,16 @@ impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
         self.load(Some(register), value);
     }
 
+    fn fib(&mut self, data: Attributes<'_>) {
+        let is_type = number(data, NFTA_FIB_RESULT) == Some(NFT_FIB_RESULT_ADDRTYPE)
+            && number(data, NFTA_FIB_FLAGS).is_some_and(|flags| flags & NFTA_FIB_F_DADDR != 0);
+        let value = is_type.then_some(Value::DestinationType);
+        match number(data, NFTA_FIB_DREG) {
+            Some(register) => self.load(Some(register), value),
+            None => self.does("fib"),
+        }
+    }
+
     fn compare(&mut self, data: Attributes<'_>) {
         let negated = match number(data, NFTA_CMP_OP) {
             Some(NFT_CMP_EQ) => false,
@@ -189,6 +219,9 @@ impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
             Value::Nfproto => nfproto(with).map(|families| Step::Family(unless(negated, families))),
             Value::Protocol => {
                 protocol(with).map(|families| Step::Family(unless(negated, families)))
+            }
+            Value::DestinationType => {
+                (!negated && is_never_forwarded(with)).then_some(Step::Family(Families::default()))
             }
         };
         self.steps.extend(step);
@@ -213,6 +246,7 @@ impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
             }
             (None, None) => {}
             (Some(NFT_REG_VERDICT), Some((direction, elements))) => {
+                self.decides = true;
                 self.steps.push(Step::Dispatch(direction, elements.0.clone()));
             }
             (Some(NFT_REG_VERDICT), None) => self.does("vmap"),
@@ -225,6 +259,7 @@ impl<'a, S: FnMut(&SetId) -> Option<&'a Elements>> Machine<'a, S> {
         if register != Some(NFT_REG_VERDICT) {
             return self.load(register, None);
         }
+        self.decides = true;
         let Some(data) = data.nested(NFTA_IMMEDIATE_DATA) else { return self.does("?") };
         match verdict(self.family, self.table, data) {
             Some(Verdict::Does(effect)) => self.does(&effect),
@@ -294,6 +329,12 @@ fn protocol(bytes: &[u8]) -> Option<Families> {
         [_, _] => Some(Families::default()),
         _ => None,
     }
+}
+
+/// What is for this host, or for several, goes up whatever rules there are.
+fn is_never_forwarded(kind: &[u8]) -> bool {
+    let of_host = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST, libc::RTN_MULTICAST];
+    u32_at(kind, 0).is_some_and(|kind| of_host.map(u32::from).contains(&kind))
 }
 
 fn unless(negated: bool, families: Families) -> Families {

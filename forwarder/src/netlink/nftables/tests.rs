@@ -91,7 +91,16 @@ fn what_a_rule_does_counts_and_what_it_only_looks_at_does_not() {
         ("meta protocol ip6 drop", "6: drop"),
         ("meta protocol arp drop", ""),
         ("reject", "reject"),
-        ("counter accept", "counter"),
+        ("counter accept", ""),
+        ("ip saddr 198.18.0.1 counter", "4: counter"),
+        ("counter jump nothing", ""),
+        ("counter drop", "drop"),
+        ("fib daddr type local drop", ""),
+        ("fib daddr . iif type local drop", ""),
+        ("fib daddr type != local drop", "drop"),
+        ("fib daddr type unicast drop", "drop"),
+        ("fib saddr type local drop", "drop"),
+        ("fib saddr . iif oif 0 drop", "drop"),
         ("log prefix \"x\"", "log"),
         ("limit rate 3/second accept", "limit"),
         ("meta mark set 3", "meta set"),
@@ -218,7 +227,7 @@ fn each_rule_is_named_once_with_what_removes_it() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].families, Families::V4);
     let what = &found[0].what;
-    assert!(what.ends_with(" (counter, masquerade) of nftables chain ip nat deep"), "{what}");
+    assert!(what.ends_with(" (masquerade) of nftables chain ip nat deep"), "{what}");
     namespace.sh(found[0].remedy.split('`').nth(1).unwrap());
     assert_eq!(read(), []);
 }
