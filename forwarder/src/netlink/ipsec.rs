@@ -5,7 +5,7 @@ use std::{io, net::IpAddr};
 use super::{
     decode::{AF_INET, AF_INET6},
     socket::Socket,
-    wire::{Attributes, Message, Request, u16_at, u32_at},
+    wire::{Attributes, Message, Request, malformed, u16_at, u32_at},
 };
 use crate::bypass::{Families, Finding, Kind, Port};
 
@@ -58,8 +58,11 @@ pub(super) async fn fingerprint(socket: &mut Socket) -> io::Result<Fingerprint> 
 
 pub(super) async fn read(socket: &mut Socket) -> io::Result<Policies> {
     let request = Request::new(XFRM_MSG_GETPOLICY, 0, &[0; POLICY_ID_LEN]);
-    let policies = socket.dump(request, policy_of).await?;
-    let policies = policies.into_iter().flatten().collect();
+    let told =
+        |message: &Message<'_>| (message.kind == XFRM_MSG_NEWPOLICY).then(|| policy(message.body));
+    let policies = socket.dump(request, told).await?.into_iter();
+    let policies: Result<Vec<_>, _> = policies.collect();
+    let policies = policies.map_err(|_: Malformed| malformed())?.into_iter().flatten().collect();
     Ok(Policies { policies, defaults: defaults(socket).await? })
 }
 
@@ -107,12 +110,19 @@ fn counts(message: &Message<'_>) -> Option<Vec<u8>> {
     (message.kind == XFRM_MSG_NEWSPDINFO).then_some(counts)
 }
 
-fn policy_of(message: &Message<'_>) -> Option<Option<Policy>> {
-    (message.kind == XFRM_MSG_NEWPOLICY).then(|| policy(message.body))
-}
+/// It is cut off: nobody knows what it would have said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Malformed;
 
 /// `None`: it is not for packets that are forwarded between Ethernet interfaces.
-fn policy(body: &[u8]) -> Option<Policy> {
+fn policy(body: &[u8]) -> Result<Option<Policy>, Malformed> {
+    if body.len() < POLICY_LEN {
+        return Err(Malformed);
+    }
+    Ok(forwarding(body))
+}
+
+fn forwarding(body: &[u8]) -> Option<Policy> {
     const OUT: u8 = 1;
     const FORWARD: u8 = 2;
     let direction = match *body.get(160)? {
@@ -211,6 +221,17 @@ mod tests {
             namespace.sh(finding.remedy.split('`').nth(1).unwrap());
         }
         assert_eq!((bypassed(&namespace), print()), (vec![], empty));
+    }
+
+    #[test]
+    fn a_policy_that_is_cut_off_is_an_error() {
+        let mut body = [0; POLICY_LEN];
+        assert_eq!(policy(&body), Ok(None));
+        body[160] = 1;
+        assert!(policy(&body).unwrap().is_some());
+        for length in 0..POLICY_LEN {
+            assert_eq!(policy(&body[..length]), Err(Malformed));
+        }
     }
 
     proptest! {

@@ -47,8 +47,8 @@ impl Namespace {
         })
     }
 
-    /// Whether a command is there; where not, the test is skipped as by [`Self::new`].
-    pub(crate) fn has(&self, command: &str) -> bool {
+    /// Whether a command is there; where not, the test is skipped, as by [`Self::new`].
+    pub(crate) fn has(command: &str) -> bool {
         let found = Command::new("sh").args(["-c", &format!("command -v {command}")]).output();
         let is_there = found.is_ok_and(|output| output.status.success());
         if !is_there {

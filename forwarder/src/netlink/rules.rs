@@ -51,7 +51,7 @@ impl Rules {
     pub async fn nftables(&mut self, ports: &[Port]) -> io::Result<Vec<Finding>> {
         let Some(socket) = &mut self.netfilter else { return Ok(Vec::new()) };
         let generation = nftables::read_generation(socket).await?;
-        if let Some(found) = still(&self.nftables, &generation, ports) {
+        if let Some(found) = still(self.nftables.as_ref(), &generation, ports) {
             return Ok(found);
         }
         let found = rules::findings(&nftables::read(socket).await?, ports);
@@ -66,7 +66,7 @@ impl Rules {
     pub async fn ipsec(&mut self, ports: &[Port]) -> io::Result<Vec<Finding>> {
         let Some(socket) = &mut self.xfrm else { return Ok(Vec::new()) };
         let print = ipsec::fingerprint(socket).await?;
-        if let Some(found) = still(&self.policies, &print, ports) {
+        if let Some(found) = still(self.policies.as_ref(), &print, ports) {
             return Ok(found);
         }
         let found = ipsec::findings(&ipsec::read(socket).await?, ports);
@@ -75,8 +75,12 @@ impl Rules {
     }
 }
 
-fn still<K: PartialEq>(known: &Known<K>, now: &K, ports: &[Port]) -> Option<Vec<Finding>> {
-    let (then, between, found) = known.as_ref()?;
+fn still<K: PartialEq>(
+    known: Option<&(K, Vec<Port>, Vec<Finding>)>,
+    now: &K,
+    ports: &[Port],
+) -> Option<Vec<Finding>> {
+    let (then, between, found) = known?;
     (then == now && between == ports).then(|| found.clone())
 }
 
@@ -152,7 +156,7 @@ mod tests {
     #[test]
     fn every_kind_of_change_is_told() {
         let Some(namespace) = Namespace::new() else { return };
-        if !namespace.has("nft") || !namespace.has("tc") {
+        if !Namespace::has("nft") || !Namespace::has("tc") {
             return;
         }
         namespace.sh("ip link add va type veth peer name vb");

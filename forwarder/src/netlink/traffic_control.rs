@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, io};
 
 use super::{
     socket::Socket,
-    wire::{Attributes, Request, u32_at},
+    wire::{Attributes, Request, malformed, u32_at},
 };
 use crate::bypass::{Families, Finding, Kind, Port};
 
@@ -41,7 +41,9 @@ struct Filter {
 /// What is bypassed on these interfaces.
 pub(super) async fn read(socket: &mut Socket, ports: &[Port]) -> io::Result<Vec<Finding>> {
     let request = Request::new(libc::RTM_GETQDISC, 0, &[0; HEADER_LEN]);
-    let disciplines = socket.dump(request, |message| discipline(message.body)).await?;
+    let disciplines = socket.dump(request, |message| Some(discipline(message.body))).await?;
+    let disciplines: Option<Vec<_>> = disciplines.into_iter().collect();
+    let disciplines = disciplines.ok_or_else(malformed)?;
     let mut found = Vec::new();
     for port in ports {
         let own: Vec<_> = disciplines.iter().filter(|it| it.ifindex == port.ifindex).collect();
@@ -60,9 +62,13 @@ async fn filters(socket: &mut Socket, ifindex: u32, parent: u32) -> io::Result<B
     header[12..16].copy_from_slice(&parent.to_ne_bytes());
     let request = Request::new(libc::RTM_GETTFILTER, 0, &header);
     // A filter is told several times: itself, and what it consists of.
-    let read = socket.dump(request, |message| filter(message.body, parent)).await;
+    let read = socket.dump(request, |message| Some(filter(message.body, parent))).await;
     match read {
-        Ok(filters) => Ok(filters.into_iter().filter(|it| !it.families.is_empty()).collect()),
+        Ok(filters) => {
+            let filters: Option<Vec<_>> = filters.into_iter().collect();
+            let filters = filters.ok_or_else(malformed)?.into_iter();
+            Ok(filters.filter(|it| !it.families.is_empty()).collect())
+        }
         // The interface has gone, or what bears filters has.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EINVAL)) => {
             Ok(BTreeSet::new())
@@ -146,7 +152,7 @@ mod tests {
     /// What is bypassed on `va` after these commands, as "tc: what", for IPv4 "tc4: …".
     fn bypassed(commands: &str) -> Option<Vec<String>> {
         let namespace = Namespace::new()?;
-        if !namespace.has("tc") {
+        if !Namespace::has("tc") {
             return None;
         }
         namespace.sh("ip link add va index 101 type veth peer name vb index 102");
@@ -165,7 +171,7 @@ mod tests {
         let filter = "tc filter add dev va";
         let all = "u32 match u32 0 0";
         for (commands, expected) in [
-            ("".to_owned(), vec![]),
+            (String::new(), vec![]),
             ("tc qdisc add dev va clsact".to_owned(), vec![]),
             ("tc qdisc add dev va ingress".to_owned(), vec![]),
             ("tc qdisc add dev vb root tbf rate 1mbit burst 10kb latency 9ms".to_owned(), vec![]),

@@ -22,7 +22,7 @@ pub(super) fn config(names: &[&str]) -> Config {
         routes6_max: 1,
         yes: false,
         accept_unfinished_checksums: false,
-        bypass: Default::default(),
+        bypass: std::collections::BTreeSet::new(),
         grace_s: 60,
         run_dir: "/run/forwarder".into(),
         group: "forwarder".into(),

@@ -10,7 +10,7 @@ use super::*;
 /// What of these commands' rules is bypassed between `va` and `vb`.
 fn bypassed(commands: &[&str]) -> Option<Vec<(Families, String, String)>> {
     let namespace = Namespace::new()?;
-    if !(namespace.has("iptables-legacy") && namespace.has("ip6tables-legacy")) {
+    if !(Namespace::has("iptables-legacy") && Namespace::has("ip6tables-legacy")) {
         return None;
     }
     for command in commands {
@@ -111,10 +111,11 @@ fn a_namespace_without_tables_has_no_rules() {
 
 #[test]
 fn many_rules_are_read_whole() {
-    let lines: String =
-        (0..3000).map(|n| format!("-A FORWARD -p tcp --dport {n} -j ACCEPT\n")).collect();
-    let script =
-        format!("iptables-legacy-restore <<'END'\n*filter\n{lines}-A FORWARD -j DROP\nCOMMIT\nEND");
+    let line = |port: u32| format!("-A FORWARD -p tcp --dport {port} -j ACCEPT");
+    let lines = (0..3000).map(line).collect::<Vec<_>>().join("\n");
+    let script = format!(
+        "iptables-legacy-restore <<'END'\n*filter\n{lines}\n-A FORWARD -j DROP\nCOMMIT\nEND"
+    );
     let Some(found) = bypassed(&[&script]) else { return };
     assert_eq!(found.len(), 1);
     assert!(found[0].1.starts_with("rule 3001 (DROP)"), "{}", found[0].1);

@@ -17,7 +17,7 @@ use self::{
 };
 use super::{
     socket::Socket,
-    wire::{Message, Request},
+    wire::{Message, Request, malformed},
 };
 use crate::bypass::rules::{Chain, Rule, Ruleset};
 
@@ -133,7 +133,6 @@ fn ruleset(
     rules: &[Vec<u8>],
     sets: &BTreeMap<SetId, Elements>,
 ) -> io::Result<Ruleset> {
-    let malformed = || io::Error::new(io::ErrorKind::InvalidData, "a malformed netlink message");
     let mut ruleset = Ruleset::default();
     for body in chains {
         let (id, entry) = chain(body).ok_or_else(malformed)?;

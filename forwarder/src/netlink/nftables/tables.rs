@@ -68,9 +68,6 @@ enum Place {
 
 /// Where a hook is on the way of a forwarded packet; `None`: it is not.
 fn place(family: u8, hook: Option<u32>) -> Option<Place> {
-    const PREROUTING: u32 = 0;
-    const FORWARD: u32 = 2;
-    const POSTROUTING: u32 = 4;
     const INET_INGRESS: u32 = 5;
     const LOCAL_IN: u32 = 1;
     const LOCAL_OUT: u32 = 3;
@@ -81,10 +78,8 @@ fn place(family: u8, hook: Option<u32>) -> Option<Place> {
             Some(Place::Device(Direction::In))
         }
         (NFPROTO_NETDEV, Some(NETDEV_EGRESS)) => Some(Place::Device(Direction::Out)),
-        (NFPROTO_NETDEV, _) => Some(Place::Everywhere),
-        (_, Some(LOCAL_IN | LOCAL_OUT)) => None,
-        (_, Some(PREROUTING | FORWARD | POSTROUTING)) => Some(Place::Everywhere),
-        // One that a newer kernel has.
+        (NFPROTO_IPV4 | NFPROTO_IPV6 | NFPROTO_INET, Some(LOCAL_IN | LOCAL_OUT)) => None,
+        // Before and after routing, or in between; or one that a newer kernel has.
         _ => Some(Place::Everywhere),
     }
 }

@@ -15,7 +15,7 @@ fn ports(names: &[&str]) -> Vec<Port> {
 /// A namespace with some interfaces and these rules. `None`: it cannot be had here.
 fn namespace(rules: &str) -> Option<Namespace> {
     let namespace = Namespace::new()?;
-    if !namespace.has("nft") {
+    if !Namespace::has("nft") {
         return None;
     }
     namespace.sh("ip link add va index 101 type veth peer name vb index 102");

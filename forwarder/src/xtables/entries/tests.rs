@@ -6,7 +6,8 @@ use super::*;
 fn entry(target: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; FORM4.len + EXTENSION_LEN];
     bytes.extend(data);
-    let (target_at, len) = (FORM4.len as u16, bytes.len() as u16);
+    let number = |length: usize| u16::try_from(length).unwrap();
+    let (target_at, len) = (number(FORM4.len), number(bytes.len()));
     bytes[FORM4.target_offset..][..2].copy_from_slice(&target_at.to_ne_bytes());
     bytes[FORM4.target_offset + 2..][..2].copy_from_slice(&len.to_ne_bytes());
     bytes[FORM4.len + 2..][..target.len()].copy_from_slice(target.as_bytes());

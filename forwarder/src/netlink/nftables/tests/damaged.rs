@@ -1,5 +1,7 @@
 //! Whatever the kernel sends, it is read without a panic; and what is not understood counts.
 
+use std::slice::from_ref;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -111,7 +113,7 @@ fn what_is_not_known_counts_and_may_have_written_anywhere() {
     for name in ["of a newer kernel", "inner", ""] {
         let unknown = expression(name, &[number(1, 9)]);
         assert!(counts_for_all(&unknown));
-        assert!(counts_for_all(&drop_on_vx(1, &[unknown.clone()])));
+        assert!(counts_for_all(&drop_on_vx(1, from_ref(&unknown))));
         assert_eq!(steps(&drop_on_vx(1, &[unknown])).len(), 2, "and no condition holds behind it");
     }
     for (name, known) in [("comment", true), ("conntrack", false), ("of a newer iptables", false)] {
@@ -149,9 +151,9 @@ fn verdicts() {
 #[test]
 fn a_rule_that_nobody_understands_is_an_error() {
     let [chain, rule, ..] = messages();
-    let good = ruleset(&[chain.clone()], &[rule.clone()], &BTreeMap::new()).unwrap();
+    let good = ruleset(from_ref(&chain), from_ref(&rule), &BTreeMap::new()).unwrap();
     assert_eq!(good.chains.len(), 1);
-    ruleset(&[chain.clone()], &[rule[..12].to_vec()], &BTreeMap::new()).unwrap_err();
+    ruleset(from_ref(&chain), &[rule[..12].to_vec()], &BTreeMap::new()).unwrap_err();
     ruleset(&[chain[..8].to_vec()], &[rule], &BTreeMap::new()).unwrap_err();
 }
 
