@@ -19,6 +19,7 @@ pub mod crossing;
 pub mod daemon;
 pub mod footprint;
 pub mod frame;
+pub mod hook;
 pub mod host;
 pub mod kernel;
 pub mod lab;
