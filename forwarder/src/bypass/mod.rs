@@ -129,3 +129,6 @@ pub fn kinds(findings: &[Finding]) -> BTreeSet<Kind> {
 pub fn words(kinds: &BTreeSet<Kind>) -> String {
     kinds.iter().map(|kind| kind.word()).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,9 +15,9 @@ use super::{Families, Finding, Kind, Port};
 /// Bytes of an interface's name as rules compare it, padded with zeros (`IFNAMSIZ`).
 pub const NAME_LEN: usize = 16;
 /// Chains that are walked, each time from another scope, before we give up.
-const WALKS_MAX: usize = 1 << 16;
+pub(super) const WALKS_MAX: usize = 1 << 16;
 /// Chains that lead to each other: the kernel's own limit is 16 (`NFT_JUMP_STACK_SIZE`).
-const DEPTH_MAX: usize = 64;
+pub(super) const DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruleset {

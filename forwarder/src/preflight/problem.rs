@@ -51,6 +51,11 @@ pub enum Problem {
     )]
     Enslaved { name: String, controller: String },
     #[error(
+        "the {kind} {above} upon {name} takes frames that have {name}'s address: remove it with \
+         `ip link del {above}`, or do not name {name}"
+    )]
+    Covered { name: String, above: String, kind: String },
+    #[error(
         "{name} is a {kind}, and XDP has to run below it: name the interfaces that it lies upon{}",
         parenthesis(.below)
     )]
