@@ -23,14 +23,13 @@ fn rule(name: usize, steps: Vec<Step>) -> Rule {
     Rule { named: Named { what, remedy: "-".to_owned() }, steps }
 }
 
-fn entry() -> Option<Entry> {
-    Some(Entry { families: Families::V4, bound: None, policy: None })
+fn entry() -> Entry {
+    Entry { families: Families::V4, bound: None, policy: None }
 }
 
 /// Each chain has these rules; packets enter the first.
 fn ruleset(chains: impl IntoIterator<Item = Vec<Rule>>) -> Ruleset {
-    let chain =
-        |(at, rules)| (id(at), Chain { entry: if at == 0 { entry() } else { None }, rules });
+    let chain = |(at, rules)| (id(at), Chain { entry: (at == 0).then(entry), rules });
     Ruleset { chains: chains.into_iter().enumerate().map(chain).collect() }
 }
 
