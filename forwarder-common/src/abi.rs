@@ -13,7 +13,7 @@ use crate::{
 
 /// Goes up with every change of this module or of the codes of [`Reason`] and
 /// [`crate::loss::Loss`].
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// Interfaces at once, on which the programs run or by which routes leave.
 pub const INTERFACES_MAX: u32 = 256;
@@ -89,8 +89,10 @@ pub const ROUTE_LOCAL: RouteId = 1;
 pub const ROUTE_NONE: RouteId = 2;
 /// A prefix whose packets Linux drops, or answers.
 pub const ROUTE_DISCARD: RouteId = 3;
+/// Any prefix of a family that rules of Linux have stopped (see [`crate::fib::FILTERED4`]).
+pub const ROUTE_FILTERED: RouteId = 4;
 /// The first id for sets of next hops.
-pub const ROUTE_IDS_FIRST: RouteId = 4;
+pub const ROUTE_IDS_FIRST: RouteId = 5;
 
 /// The index of no adjacency.
 pub const ADJACENCY_NONE: u32 = 0;
@@ -220,6 +222,8 @@ pub const INTERFACE_LOOSE: u16 = 16;
 /// Groups are chosen from by addresses alone.
 pub const INTERFACE_HASH_ADDRESSES4: u16 = 32;
 pub const INTERFACE_HASH_ADDRESSES6: u16 = 64;
+/// A bridge, bond, team or VRF takes its frames.
+pub const INTERFACE_ENSLAVED: u16 = 128;
 
 /// Frames and their bytes, from the Ethernet header to the end of the frame.
 #[derive(

@@ -15,7 +15,7 @@
 //! sees the old answer or the new one, provided that no node is used again before every reader that
 //! may stand in it has left.
 
-use crate::abi::{ROUTE_PUNT, RouteId};
+use crate::abi::{ROUTE_FILTERED, ROUTE_PUNT, RouteId};
 
 /// A value that ends the search; its low bits are the route id.
 pub const LEAF: u32 = 1 << 31;
@@ -39,10 +39,13 @@ pub const SLOTS6_GLOBAL: u32 = 1 << 21;
 pub const SLOTS6: u32 = SLOTS6_GLOBAL + (1 << 16);
 
 /// The word that says where to start: its lowest bit, which of the two roots of each family counts;
-/// the next two, that a family is all punt, since not everything that Linux has could be written.
+/// the next two, that a family is all punt, since not everything that Linux has could be written;
+/// two more, that a family is stopped, since XDP would bypass rules that Linux has for it.
 pub const ACTIVE_AT: u32 = 0;
 pub const PUNT_ALL4: u32 = 1 << 1;
 pub const PUNT_ALL6: u32 = 1 << 2;
+pub const FILTERED4: u32 = 1 << 3;
+pub const FILTERED6: u32 = 1 << 4;
 /// Where the first root of each family starts; the second follows it.
 pub const ROOT4_AT: u32 = 16;
 pub const ROOT6_AT: u32 = ROOT4_AT + 2 * SLOTS4;
@@ -86,8 +89,8 @@ pub trait Node {
 pub fn lookup4(memory: &impl Memory, destination: [u8; 4]) -> RouteId {
     let address = u32::from_be_bytes(destination);
     let active = memory.word(ACTIVE_AT);
-    if active & PUNT_ALL4 != 0 {
-        return ROUTE_PUNT;
+    if active & (PUNT_ALL4 | FILTERED4) != 0 {
+        return stopped(active & FILTERED4 != 0);
     }
     let root = ROOT4_AT + (active & 1) * SLOTS4;
     let value = memory.word(root + (address >> 16));
@@ -100,14 +103,20 @@ pub fn lookup6(memory: &impl Memory, destination: [u8; 16]) -> RouteId {
     let address = u128::from_be_bytes(destination);
     let (high, low) = ((address >> 64) as u64, address as u64);
     let active = memory.word(ACTIVE_AT);
-    if active & PUNT_ALL6 != 0 {
-        return ROUTE_PUNT;
+    if active & (PUNT_ALL6 | FILTERED6) != 0 {
+        return stopped(active & FILTERED6 != 0);
     }
     let root = ROOT6_AT + (active & 1) * SLOTS6;
     let (slot, used) = slot6(high);
     let value = memory.word(root + slot);
     let high_rest = (high << used) | (low >> (64 - used));
     descend::<14>(memory, value, high_rest, low << used)
+}
+
+/// Where everything of a stopped family leads: rules are what somebody can do something about.
+#[inline(always)]
+const fn stopped(is_filtered: bool) -> RouteId {
+    if is_filtered { ROUTE_FILTERED } else { ROUTE_PUNT }
 }
 
 /// The slot for these first 64 bits of an address, and how many of them it has used.

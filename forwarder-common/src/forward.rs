@@ -2,8 +2,8 @@
 
 use crate::{
     abi::{
-        ADJACENCY_FRAGS, Adjacency, INTERFACE_NO_FORWARDING4, INTERFACE_NO_FORWARDING6,
-        INTERFACE_NO_IPV6, Interface,
+        ADJACENCY_FRAGS, Adjacency, INTERFACE_ENSLAVED, INTERFACE_NO_FORWARDING4,
+        INTERFACE_NO_FORWARDING6, INTERFACE_NO_IPV6, Interface,
     },
     lookup::{Steering, Tables, resolve},
     network::Network,
@@ -52,6 +52,9 @@ fn try_forward(
         return Err(if group { Reason::GroupMac } else { Reason::ForeignMac });
     }
     let flags = ingress.interface.flags;
+    if flags & INTERFACE_ENSLAVED != 0 {
+        return Err(Reason::Enslaved);
+    }
     if ether_type == ETHER_TYPE_IPV4 {
         if flags & INTERFACE_NO_FORWARDING4 != 0 {
             return Err(Reason::ForwardingOff);

@@ -105,6 +105,10 @@ reasons! {
         "a sysctl keeps Linux from forwarding what comes in by this interface, or XDP from following it: see `forwarder status`";
     RpFilter = 32, "rp_filter",
         "its source is not reached by the interface it came in by (`sysctl net.ipv4.conf.IF.rp_filter`)";
+    Filtered = 33, "filtered",
+        "rules of Linux that XDP would bypass have come up: `forwarder status` names them";
+    Enslaved = 34, "enslaved",
+        "an interface on its way belongs to a bridge, bond, team or VRF now, which takes its frames";
 }
 
 impl Reason {

@@ -1,6 +1,7 @@
 //! What `forwarder run` was told, validated: nothing raw afterwards.
 
 use std::{
+    collections::BTreeSet,
     io,
     net::SocketAddr,
     os::unix::net::UnixDatagram,
@@ -9,7 +10,7 @@ use std::{
 
 use nix::{getsockopt_impl, sockopt_impl, sys::socket::GetSockOpt};
 
-use crate::netlink::Follow;
+use crate::{bypass::Kind, netlink::Follow};
 
 pub mod cpus;
 
@@ -68,6 +69,8 @@ pub struct Config {
     /// Attach even to an interface over which this login comes.
     pub yes: bool,
     pub accept_unfinished_checksums: bool,
+    /// What of Linux's rules may be bypassed.
+    pub bypass: BTreeSet<Kind>,
     /// Seconds that forwarding goes on after the daemon has died.
     pub grace_s: u32,
     /// Below it: the control socket and the lock of each forwarder. Default `/run/forwarder`.

@@ -9,6 +9,7 @@
 
 pub mod account;
 pub mod btf;
+pub mod bypass;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -31,3 +32,4 @@ pub mod route;
 pub mod routing;
 pub mod snapshot;
 pub mod tracepoints;
+pub mod xtables;

@@ -250,6 +250,9 @@ impl Rib {
         else {
             return Err(Reason::NoPort);
         };
+        if link.controller.is_some() {
+            return Err(Reason::Enslaved);
+        }
         if !link.up || !link.carrier {
             return Err(Reason::EgressDown);
         }

@@ -21,6 +21,7 @@ pub mod daemon;
 pub mod footprint;
 pub mod foreign;
 pub mod frame;
+pub mod hook;
 pub mod host;
 pub mod kernel;
 pub mod lab;

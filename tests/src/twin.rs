@@ -20,8 +20,8 @@ use forwarder::{
 use forwarder_common::{
     abi::{
         ADJACENCY_FRAGS, Adjacency, BUCKETS_MAX, BucketRange, FIB_UNITS, Interface,
-        InterfaceCounters, ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteId,
-        RouteWord, name,
+        InterfaceCounters, ROUTE_FILTERED, ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT,
+        RouteId, RouteWord, name,
     },
     forward::{Ingress, forward},
     lookup::Unsteered,
@@ -119,6 +119,7 @@ impl Twin {
         twin.word(ROUTE_PUNT, RouteWord::unusable(Reason::Punt));
         twin.word(ROUTE_LOCAL, RouteWord::unusable(Reason::Local));
         twin.word(ROUTE_NONE, RouteWord::unusable(Reason::NoRoute));
+        twin.word(ROUTE_FILTERED, RouteWord::unusable(Reason::Filtered));
         twin.add_routes();
         twin
     }

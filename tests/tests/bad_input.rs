@@ -105,6 +105,7 @@ fn what_is_wrong_with_the_arguments_is_named() {
         (&steered("1-0".into()), 2, "--steer: the range 1-0 runs backwards: write 0-1"),
         (&steered("one".into()), 2, "--steer: 'one' is neither the number of a CPU nor a range"),
         (&format!("{BOTH} --mode fast"), 2, "possible values: auto, native, generic"),
+        (&format!("{BOTH} --bypass all"), 2, "possible values: netfilter, tc, xfrm"),
     ];
     for (arguments, code, says) in cases {
         scene.refuses(arguments, code, says);
@@ -114,6 +115,29 @@ fn what_is_wrong_with_the_arguments_is_named() {
     for says in ["no interface 'eth8'", "lo is the loopback interface", &offline] {
         scene.refuses(&both, 1, says);
     }
+    scene.accepts("");
+}
+
+#[test]
+fn rules_that_would_be_bypassed_are_named_beside_everything_else() {
+    require!(skip::forwarder());
+    let scene = Scene::new(lab());
+    let router = &scene.lab.router;
+    let policy = "src 198.19.1.0/24 dst 198.19.2.0/24 dir fwd";
+    router.ip(&format!("xfrm policy add {policy}")).unwrap();
+    let absent = nr_cpus().unwrap();
+    let both = format!("{BOTH} --steer cpus={absent}");
+    for says in [
+        &format!("CPU {absent} of --steer is not online"),
+        &format!(
+            "XDP would bypass the IPsec policy {policy} for IPv4: remove it with `ip xfrm policy \
+             delete {policy}`, or say that nobody needs it with --bypass=xfrm"
+        ),
+    ] {
+        scene.refuses(&both, 1, says);
+        scene.refuses(&format!("{both} --bypass=netfilter,tc"), 1, says);
+    }
+    router.ip(&format!("xfrm policy delete {policy}")).unwrap();
     scene.accepts("");
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    abi::{ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteWord},
+    abi::{ROUTE_FILTERED, ROUTE_IDS_FIRST, ROUTE_LOCAL, ROUTE_NONE, ROUTE_PUNT, RouteWord},
     lookup::Unsteered,
     testing::{NaiveTables, Random, SteerTo, checksum, finish_ipv4, ipv4, ipv6, random_frame},
 };
@@ -32,6 +32,7 @@ fn tables() -> NaiveTables {
         (ROUTE_PUNT, RouteWord::unusable(Reason::Punt)),
         (ROUTE_LOCAL, RouteWord::unusable(Reason::Local)),
         (ROUTE_NONE, RouteWord::unusable(Reason::NoRoute)),
+        (ROUTE_FILTERED, RouteWord::unusable(Reason::Filtered)),
         (ROUTE_IDS_FIRST, RouteWord::via(1)),
         (ROUTE_IDS_FIRST + 1, RouteWord::via(2)),
         (ROUTE_IDS_FIRST + 2, RouteWord::via(3)),
@@ -59,6 +60,7 @@ fn tables() -> NaiveTables {
         tables.routes6.insert((prefix, 48), route);
     }
     tables.routes4.insert(([198, 18, 1, 1], 32), ROUTE_LOCAL);
+    tables.routes4.insert(([198, 18, 9, 0], 24), ROUTE_FILTERED);
     tables
 }
 
@@ -143,6 +145,7 @@ fn what_is_left_to_the_kernel_and_why() {
         ("to nowhere", ipv4_with(put(31, &[19])), NoRoute),
         ("to nowhere in IPv6", ipv6_with(put(42, &[1])), NoRoute),
         ("along a route for the kernel", ipv4_with(put(32, &[0])), Punt),
+        ("where a family is stopped", ipv4_with(put(32, &[9])), Filtered),
         ("back where it came from", ipv4_with(put(32, &[3])), SameInterface),
         ("back where it came from in IPv6", ipv6_with(put(43, &[3])), SameInterface),
         ("to a port that is gone", ipv4_with(put(32, &[4])), NoPort),
@@ -164,8 +167,17 @@ fn what_is_left_to_the_kernel_and_why() {
     // The reasons that are not here have tests of their own, here or (`UnknownInterface`) where
     // the interface is looked up.
     let seen: BTreeSet<Reason> = rows.iter().map(|row| row.2).collect();
-    let elsewhere =
-        [UnknownInterface, Frags, NoWorker, LeaseExpired, NoIpv6, Discard, ForwardingOff, RpFilter];
+    let elsewhere = [
+        UnknownInterface,
+        Frags,
+        NoWorker,
+        LeaseExpired,
+        NoIpv6,
+        Discard,
+        ForwardingOff,
+        RpFilter,
+        Enslaved,
+    ];
     for reason in Reason::ALL {
         assert_ne!(seen.contains(&reason), elsewhere.contains(&reason), "{reason:?}");
     }
@@ -217,6 +229,18 @@ fn without_a_lease_everything_goes_up() {
     let mut walked = frame.clone();
     assert_eq!(walk(&mut walked, &tables), Verdict::Pass(Reason::LeaseExpired));
     assert_eq!(walked, frame);
+}
+
+#[test]
+fn what_comes_in_by_a_port_of_a_bridge_is_the_bridges() {
+    let interface = Interface { slot: 1, mac: MAC, flags: INTERFACE_ENSLAVED };
+    let ingress = Ingress { ifindex: INGRESS, interface: &interface };
+    for frame in [ipv4_with(|_| {}), ipv6_with(|_| {})] {
+        let mut walked = frame.clone();
+        let mut packet = Packet::from_slice(&mut walked);
+        let verdict = forward(&mut packet, &ingress, &tables(), &Unsteered);
+        assert_eq!((verdict, walked), (Verdict::Pass(Reason::Enslaved), frame));
+    }
 }
 
 #[test]

@@ -133,7 +133,8 @@ Examples:
 #[command(after_help = "\
 Examples:
   sudo forwarder run --iface eth0,eth1
-  sudo forwarder run --iface eth0,eth1,eth2 --steer cpus=2-5 --metrics 198.18.0.1:9184")]
+  sudo forwarder run --iface eth0,eth1,eth2 --steer cpus=2-5 --metrics 198.18.0.1:9184
+  sudo forwarder run --iface eth0,eth1 --bypass netfilter,tc")]
 pub struct RunArgs {
     /// Interfaces to forward between, at least two
     #[arg(long, required = true, value_delimiter = ',', value_name = "A,B[,C...]")]
@@ -173,6 +174,11 @@ pub struct RunArgs {
     /// Attach even to interfaces whose packets may lack checksums (veth with tx offload)
     #[arg(long)]
     pub accept_unfinished_checksums: bool,
+    /// Forward although XDP bypasses rules of these kinds that Linux has for packets between the
+    /// interfaces: netfilter (nftables, iptables, conntrack), tc (filters, shaping), xfrm (IPsec).
+    /// Rules of other kinds refuse the start and, when they come later, stop what they are for
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND[,KIND...]")]
+    pub bypass: Vec<BypassArg>,
     /// How long to go on forwarding after the daemon has died
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=GRACE_MAX_S))]
@@ -193,6 +199,13 @@ pub enum ModeArg {
 pub enum RoutesArg {
     Kernel,
     Static,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BypassArg {
+    Netfilter,
+    Tc,
+    Xfrm,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,10 +5,11 @@ use std::{collections::HashSet, net::SocketAddr};
 use forwarder_common::abi::INTERFACES_MAX;
 
 use super::{
-    args::{Global, ModeArg, RoutesArg, RunArgs},
+    args::{BypassArg, Global, ModeArg, RoutesArg, RunArgs},
     error::CliError,
 };
 use crate::{
+    bypass::Kind,
     config::{Config, Mode, RouteSource, Steering, check_name, cpus::parse_cpus},
     route::grammar::interface,
 };
@@ -41,10 +42,19 @@ impl RunArgs {
             routes6_max: self.routes6_max,
             yes: self.yes,
             accept_unfinished_checksums: self.accept_unfinished_checksums,
+            bypass: self.bypass.iter().map(|kind| bypass(*kind)).collect(),
             grace_s: self.grace,
             run_dir: global.run_dir.clone(),
             group: self.group,
         })
+    }
+}
+
+fn bypass(kind: BypassArg) -> Kind {
+    match kind {
+        BypassArg::Netfilter => Kind::Netfilter,
+        BypassArg::Tc => Kind::Tc,
+        BypassArg::Xfrm => Kind::Xfrm,
     }
 }
 
@@ -120,7 +130,7 @@ mod tests {
         assert_eq!(config.metrics, "127.0.0.1:9184".parse().ok());
         assert_eq!(config.metrics_routes, 0);
         assert_eq!((config.routes4_max, config.routes6_max), (1 << 20, 1 << 18));
-        assert!(!config.yes && !config.accept_unfinished_checksums);
+        assert!(!config.yes && !config.accept_unfinished_checksums && config.bypass.is_empty());
         assert_eq!(config.grace_s, 60);
         assert_eq!(config.run_dir, Path::new("/run/forwarder"));
         assert_eq!(config.group, "forwarder");
@@ -132,7 +142,7 @@ mod tests {
             "--name lab run --iface eth0,eth1 --iface eth2 --mode generic --steer cpus=6,0-2 \
              --queue-size 64 --metrics [::1]:9000 --metrics-routes 8 --routes4-max 5 \
              --routes6-max 6 --yes --accept-unfinished-checksums --grace 7 --group wheel \
-             --run-dir /tmp/x",
+             --bypass xfrm,tc --bypass tc --run-dir /tmp/x",
         )
         .unwrap();
         assert_eq!(config.interfaces, ["eth0", "eth1", "eth2"]);
@@ -144,6 +154,7 @@ mod tests {
         assert_eq!(config.metrics_routes, 8);
         assert_eq!((config.routes4_max, config.routes6_max), (5, 6));
         assert!(config.yes && config.accept_unfinished_checksums);
+        assert_eq!(config.bypass, [Kind::Tc, Kind::Xfrm].into());
         assert_eq!(config.grace_s, 7);
         assert_eq!(config.run_dir, Path::new("/tmp/x"));
         assert_eq!(config.group, "wheel");
@@ -205,6 +216,9 @@ mod tests {
             "--metrics-routes 32769",
             "-4 -6",
             "--mode fast",
+            "--bypass nftables",
+            "--bypass netfilter,",
+            "--bypass",
         ] {
             let line = format!("forwarder run --iface eth0,eth1 {option}");
             assert!(Cli::try_parse_from(line.split_whitespace()).is_err(), "{option}");

@@ -3,6 +3,7 @@
 mod claim;
 mod seed;
 mod startup;
+mod watch;
 
 use std::{
     fmt::Arguments,
@@ -99,6 +100,10 @@ async fn run(config: Config) -> Result<()> {
     let subscription = Subscription::open(config.routes.follow(), Arc::clone(&reread)).await;
     let subscription = subscription.context("cannot listen to the kernel")?;
     let following = tokio::spawn(subscription.run(events));
+    let (watcher, findings) = tokio::sync::watch::channel(report.bypassed.clone());
+    let scanner = watch::scanner().context("cannot look for what XDP would bypass")?;
+    let ports = report.interfaces.iter().map(preflight::Facts::ifindex).collect();
+    let watching = tokio::spawn(watch::follow(scanner, ports, watcher));
     let metrics_url = match &listener {
         Some(listener) => Some(metrics::server::url(listener.local_addr()?)),
         None => None,
@@ -123,7 +128,8 @@ async fn run(config: Config) -> Result<()> {
     }
     announce(&engine);
 
-    let (dataplane, unloader) = engine.run(commands, events_to_engine, shutdown.clone()).await;
+    let (dataplane, unloader) =
+        engine.run(commands, events_to_engine, findings, shutdown.clone()).await;
 
     let torn_down = tear_down(dataplane, pins.as_ref());
     if let Some(reply) = unloader {
@@ -132,6 +138,7 @@ async fn run(config: Config) -> Result<()> {
     }
     shutdown.cancel();
     following.abort();
+    watching.abort();
     stop.abort();
     while servers.join_next().await.is_some() {}
     drop(claim);

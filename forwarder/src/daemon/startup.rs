@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::seed;
 use crate::{
+    bypass::stops::Stops,
     config::{Config, RouteSource, Steering},
     dataplane::{AttachError, Attached, AttachedMode, Dataplane, Options, Pins, Tables},
     engine::run::{Engine, Facts, Port},
@@ -72,6 +73,7 @@ pub(super) async fn prepare(
     let sockets = (Requests::open()?, Generic::open()?);
     let mut engine = Engine::new(routing, dataplane, sockets, ports.collect(), facts);
     engine.read_sysctls();
+    engine.stops = Stops::new(config.bypass.clone(), report.bypassed.clone());
     engine.describe_interfaces().context("cannot describe the interfaces to the programs")?;
     engine.renew_lease();
     Ok(engine)

@@ -1,4 +1,4 @@
-//! A map's memory, shared with the programs: the only `unsafe` of the daemon.
+//! A map's memory, shared with the programs.
 
 use std::{
     io,

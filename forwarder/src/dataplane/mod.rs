@@ -1,6 +1,7 @@
 //! Programs and maps in the kernel: the only code that names aya.
 
 mod attach;
+mod bypassed;
 mod counters;
 mod grace;
 mod memory;
@@ -18,6 +19,7 @@ use aya::Ebpf;
 use forwarder_common::abi::{Interface, name};
 
 pub use attach::{AttachError, Attached, AttachedMode};
+pub use bypassed::bypassed;
 pub use counters::{Reading, Readings};
 pub use grace::Grace;
 pub use memory::Memory;

@@ -84,6 +84,12 @@ impl Tables {
         Ok(())
     }
 
+    /// Passes everything of a family up, since XDP would bypass what Linux does to its packets; or
+    /// looks at its routes again.
+    pub fn set_filtered(&mut self, family: Family, is_on: bool) {
+        self.fib.set_filtered(family, is_on);
+    }
+
     /// Puts off the moment from which, without a daemon, everything is passed up: in nanoseconds of
     /// `CLOCK_MONOTONIC`, which the programs read.
     pub fn renew_lease(&mut self) -> io::Result<()> {

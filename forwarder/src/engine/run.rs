@@ -8,15 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use forwarder_common::abi::{INTERFACE_NO_IPV6, Interface};
+use forwarder_common::abi::{INTERFACE_ENSLAVED, INTERFACE_NO_IPV6, Interface};
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, watch},
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{Command, InterfaceStatus, Refusal, Reply, Status, audit::Audited, probes::Probes};
 use crate::{
+    bypass::{
+        Families, Finding, Kind,
+        stops::{News, Stops},
+    },
     config::RouteSource,
     dataplane::{AttachedMode, Dataplane, Reading, Tables},
     netlink::{
@@ -77,6 +81,8 @@ pub struct Engine {
     /// By interface index.
     pub ports: BTreeMap<u32, Port>,
     pub facts: Facts,
+    /// What XDP would bypass.
+    pub stops: Stops,
     probes: Probes,
     forwarding: Forwarding,
     pub(super) audited: Audited,
@@ -90,8 +96,19 @@ impl Engine {
         ports: BTreeMap<u32, Port>,
         facts: Facts,
     ) -> Self {
-        let (probes, forwarding, audited) = Default::default();
-        Self { routing, dataplane, requests, generic, ports, facts, probes, forwarding, audited }
+        let (stops, probes, forwarding, audited) = Default::default();
+        Self {
+            routing,
+            dataplane,
+            requests,
+            generic,
+            ports,
+            facts,
+            stops,
+            probes,
+            forwarding,
+            audited,
+        }
     }
 
     /// Works until it is told to unload, or until `shutdown`. Gives back the maps, and whoever
@@ -100,10 +117,12 @@ impl Engine {
         mut self,
         mut commands: mpsc::Receiver<Command>,
         mut events: mpsc::Receiver<Event>,
+        mut findings: watch::Receiver<Vec<Finding>>,
         shutdown: CancellationToken,
     ) -> (Dataplane, Option<Reply<()>>) {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_watched = true;
         loop {
             tokio::select! {
                 biased;
@@ -115,6 +134,11 @@ impl Engine {
                     self.audit_in_background(&mut events).await;
                     self.probes.refill();
                     self.confirm().await;
+                }
+                found = findings.changed(), if is_watched => {
+                    is_watched = found.is_ok();
+                    let found = findings.borrow_and_update().clone();
+                    self.obey(if is_watched { found } else { unwatched() });
                 }
                 Some(event) = events.recv() => self.apply_with(event, &mut events).await,
                 command = commands.recv() => match command {
@@ -239,6 +263,20 @@ impl Engine {
         self.ports.keys().copied().filter(|ifindex| self.routing.rib().is_port(*ifindex))
     }
 
+    /// Stops the families whose packets would miss something, and no other.
+    fn obey(&mut self, found: Vec<Finding>) {
+        for news in self.stops.update(found) {
+            match news {
+                News::Stopped(sentence) => tracing::warn!("{sentence}"),
+                News::GoesOn(sentence) | News::Bypassed(sentence) => tracing::info!("{sentence}"),
+            }
+        }
+        for family in Family::ALL {
+            let stops = self.stops.stops(family);
+            self.routing.table_mut().set_filtered(family, stops);
+        }
+    }
+
     pub(super) async fn confirm(&mut self) {
         let due = self.probes.due(self.routing.unconfirmed(), Instant::now());
         for (ifindex, address) in due {
@@ -352,6 +390,7 @@ impl Engine {
                 )
             }));
         }
+        notes.extend(self.stops.notes());
         notes.extend(self.forwarding.notes(self.facts.routes));
         notes
     }
@@ -440,8 +479,21 @@ impl Engine {
     }
 }
 
+/// Where nobody looks for rules any more there may be some.
+fn unwatched() -> Vec<Finding> {
+    let finding = |kind| Finding {
+        kind,
+        families: Families::BOTH,
+        what: "rules that nobody looks for any more".to_owned(),
+        remedy: "restart the daemon".to_owned(),
+    };
+    Kind::ALL.map(finding).into()
+}
+
 /// What the programs need to know of a link; `None` where it has no Ethernet address.
 fn describe(link: &Link) -> Option<([u8; 6], u16)> {
-    let flags = if link.mtu < IPV6_MTU_MIN { INTERFACE_NO_IPV6 } else { 0 };
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let flags = flag(link.mtu < IPV6_MTU_MIN, INTERFACE_NO_IPV6)
+        | flag(link.controller.is_some(), INTERFACE_ENSLAVED);
     Some((link.mac?, flags))
 }

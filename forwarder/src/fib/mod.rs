@@ -15,7 +15,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, fence};
 
 use forwarder_common::{
     abi::{ROUTE_LOCAL, ROUTE_PUNT, RouteId},
-    fib::{ACTIVE_AT, LEAF, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK, UNIT},
+    fib::{
+        ACTIVE_AT, FILTERED4, FILTERED6, LEAF, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK,
+        UNIT,
+    },
 };
 
 use self::{
@@ -60,8 +63,8 @@ pub struct Fib<M> {
     units: u32,
     /// Which root counts: 0 or 1.
     active: u32,
-    /// [`PUNT_ALL4`] and [`PUNT_ALL6`].
-    punts: u32,
+    /// What stops a family: [`PUNT_ALL4`], [`FILTERED4`], …
+    stops: u32,
     /// A reader may still stand in the other one.
     other_is_busy: bool,
     tries: [Trie; 2],
@@ -83,7 +86,7 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
             memory,
             units,
             active: 0,
-            punts: 0,
+            stops: 0,
             other_is_busy: false,
             tries: new_tries(),
             stages: Default::default(),
@@ -127,11 +130,16 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
 
     /// Passes everything of a family up, or looks at its routes again.
     pub fn set_punt_all(&mut self, family: Family, is_on: bool) {
-        let bit = match family {
-            Family::Inet => PUNT_ALL4,
-            Family::Inet6 => PUNT_ALL6,
-        };
-        self.punts = if is_on { self.punts | bit } else { self.punts & !bit };
+        self.stop([PUNT_ALL4, PUNT_ALL6][index(family)], is_on);
+    }
+
+    /// Likewise, for the reason that XDP would bypass what Linux does to its packets.
+    pub fn set_filtered(&mut self, family: Family, is_on: bool) {
+        self.stop([FILTERED4, FILTERED6][index(family)], is_on);
+    }
+
+    fn stop(&mut self, bit: u32, is_on: bool) {
+        self.stops = if is_on { self.stops | bit } else { self.stops & !bit };
         self.store_active();
     }
 
@@ -284,7 +292,7 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
     }
 
     fn store_active(&self) {
-        self.memory.as_ref()[ACTIVE_AT as usize].store(self.active | self.punts, Release);
+        self.memory.as_ref()[ACTIVE_AT as usize].store(self.active | self.stops, Release);
     }
 
     fn clear_root(&self, root: u32) {

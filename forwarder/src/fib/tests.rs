@@ -5,7 +5,7 @@ use std::{
 };
 
 use forwarder_common::{
-    abi::{ROUTE_IDS_MAX, ROUTE_NONE},
+    abi::{ROUTE_FILTERED, ROUTE_IDS_MAX, ROUTE_NONE},
     fib::words,
 };
 use ipnet::IpNet;
@@ -225,6 +225,25 @@ fn a_family_that_is_all_punt_leaves_the_other_alone() {
     fib.set_punt_all(Family::Inet, false);
     assert_eq!(found(&fib), (9, ROUTE_PUNT));
     fib.set_punt_all(Family::Inet6, false);
+    assert_eq!(found(&fib), (9, 9));
+}
+
+#[test]
+fn a_family_that_is_filtered_says_so_whatever_else_stops_it() {
+    let mut fib = fib(1 << 12);
+    let changes = [(prefix("198.18.2.0/24"), Some(7)), (prefix("2001:db8::/48"), Some(8))];
+    fib.apply(&changes, &mut no_grace).unwrap();
+    let found = |fib: &Fib<Plain>| (lookup(fib, "198.18.2.1"), lookup(fib, "2001:db8::1"));
+    fib.set_filtered(Family::Inet6, true);
+    assert_eq!(found(&fib), (7, ROUTE_FILTERED));
+    fib.set_punt_all(Family::Inet6, true);
+    fib.set_filtered(Family::Inet, true);
+    fib.replace(changes.map(|(prefix, _)| (prefix, 9)), &mut at_once).unwrap();
+    assert_eq!(found(&fib), (ROUTE_FILTERED, ROUTE_FILTERED));
+    fib.set_filtered(Family::Inet6, false);
+    assert_eq!(found(&fib), (ROUTE_FILTERED, ROUTE_PUNT));
+    fib.set_punt_all(Family::Inet6, false);
+    fib.set_filtered(Family::Inet, false);
     assert_eq!(found(&fib), (9, 9));
 }
 

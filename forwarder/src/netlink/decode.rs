@@ -131,6 +131,9 @@ pub struct LinkDetails {
     pub device: Option<(String, String)>,
     /// Of a tap: whether frames come with notes on checksums that are left to be done.
     pub tap_offload: bool,
+    /// It takes frames that have the MAC address of the link below it: an ipvlan, or a macvlan for
+    /// all frames or for those of some sources.
+    pub takes_below: bool,
     pub xdp: Vec<XdpAttachment>,
 }
 
@@ -157,9 +160,25 @@ pub(super) fn link_details(body: &[u8]) -> Option<LinkDetails> {
             .and_then(|info| info.nested(libc::IFLA_INFO_DATA))
             .and_then(|tap| tap.get(IFLA_TUN_VNET_HDR))
             .is_some_and(|flag| flag != [0] && link.kind.as_deref() == Some("tun")),
+        takes_below: takes_below(link.kind.as_deref(), attributes),
         xdp: xdp_attachments(attributes),
         link,
     })
+}
+
+fn takes_below(kind: Option<&str>, attributes: Attributes<'_>) -> bool {
+    // `linux/if_link.h`: the modes passthru and source.
+    const IFLA_MACVLAN_MODE: u16 = 1;
+    const MACVLAN_MODES: [u32; 2] = [8, 16];
+    match kind {
+        Some("ipvlan" | "ipvtap") => true,
+        Some("macvlan" | "macvtap") => attributes
+            .nested(libc::IFLA_LINKINFO)
+            .and_then(|info| info.nested(libc::IFLA_INFO_DATA))
+            .and_then(|data| data.u32(IFLA_MACVLAN_MODE))
+            .is_none_or(|mode| MACVLAN_MODES.contains(&mode)),
+        _ => false,
+    }
 }
 
 /// `None` too for the copies with a family (bridge ports), which do not tell of the link itself.

@@ -8,19 +8,24 @@
 mod decode;
 pub mod event;
 mod generic;
+mod ipsec;
 mod lists;
 mod local_routes;
+mod nftables;
 mod nic;
 mod requests;
 mod reread;
+mod rules;
 mod socket;
 mod subscribe;
+mod traffic_control;
 mod wire;
 
 pub use decode::{LinkDetails, XdpAttachment, XdpMode};
 pub use generic::{Generic, Offloads, Queues, XdpFeatures};
 pub use lists::ListError;
 pub use requests::{LinuxAnswer, LinuxWrite, RequestError, Requests};
+pub use rules::{Rules, RulesWatch};
 pub use subscribe::{Follow, SubscribeError, Subscription};
 
 #[cfg(test)]

@@ -47,6 +47,21 @@ impl Namespace {
         })
     }
 
+    /// Whether a command is there; where not, the test is skipped, as by [`Self::new`].
+    pub(crate) fn has(command: &str) -> bool {
+        let found = Command::new("sh").args(["-c", &format!("command -v {command}")]).output();
+        let is_there = found.is_ok_and(|output| output.status.success());
+        if !is_there {
+            skip(&format!("needs the command {command}"));
+        }
+        is_there
+    }
+
+    /// Has `nft` take these rules.
+    pub(crate) fn nft(&self, rules: &str) {
+        self.sh(&format!("nft -f - <<'END'\n{rules}\nEND"));
+    }
+
     /// Starts a process in this namespace.
     pub(crate) fn spawn(&self, command: &mut Command) -> Child {
         self.enter(|| command.spawn().expect("it starts"))

@@ -65,7 +65,16 @@ impl Socket {
 
     /// For notifications of these groups, with room for this many bytes of them.
     pub(super) fn subscribe(groups: &[u32], receive_buffer: usize) -> io::Result<Self> {
-        let socket = Self::open(netlink_sys::protocols::NETLINK_ROUTE)?;
+        Self::subscribe_to(netlink_sys::protocols::NETLINK_ROUTE, groups, receive_buffer)
+    }
+
+    /// Likewise, of another protocol.
+    pub(super) fn subscribe_to(
+        protocol: isize,
+        groups: &[u32],
+        receive_buffer: usize,
+    ) -> io::Result<Self> {
+        let socket = Self::open(protocol)?;
         let inner = socket.inner.socket_ref();
         // Beyond net.core.rmem_max only with CAP_NET_ADMIN of the host; what can be had is enough.
         setsockopt(inner, sockopt::RcvBufForce, &receive_buffer)

@@ -1,6 +1,8 @@
 //! Netlink messages and attributes as bytes. Any bytes are read without a panic: what is cut off
 //! or lies about its length is not there.
 
+use std::io;
+
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkBuffer, NlasIterator};
 
 const HEADER_LEN: usize = 16;
@@ -80,6 +82,11 @@ impl<'a> Attributes<'a> {
 pub(super) fn text(value: &[u8]) -> Option<&str> {
     let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
     std::str::from_utf8(value.get(..end)?).ok()
+}
+
+/// For messages without which nobody knows the whole.
+pub(super) fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a malformed netlink message")
 }
 
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {

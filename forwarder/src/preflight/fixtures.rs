@@ -23,6 +23,7 @@ pub(super) fn config(names: &[&str]) -> Config {
         routes6_max: 1,
         yes: false,
         accept_unfinished_checksums: false,
+        bypass: std::collections::BTreeSet::new(),
         grace_s: 60,
         run_dir: "/run/forwarder".into(),
         group: "forwarder".into(),
@@ -48,6 +49,7 @@ pub(super) fn details(ifindex: u32, name: &str) -> LinkDetails {
         alternative_names: vec![],
         device: None,
         tap_offload: false,
+        takes_below: false,
         xdp: vec![],
     }
 }
@@ -63,6 +65,7 @@ pub(super) fn nic() -> Facts {
         details: details(2, "eth0"),
         controller: None,
         below: vec![],
+        covers: vec![],
         driver: Some("ixgbe".into()),
         offloads: Some(offloads(&["tx-checksum-ip-generic"], &["rx-vlan-hw-parse"])),
         queues: Some(Queues { rx: 0, tx: 0, combined: 8 }),

@@ -42,6 +42,8 @@ pub struct Facts {
     pub controller: Option<Controller>,
     /// Names of the interfaces that it lies upon.
     pub below: Vec<String>,
+    /// Names and kinds of interfaces upon it that take frames with its MAC address.
+    pub covers: Vec<(String, String)>,
     /// "ixgbe", or the kind of a virtual interface.
     pub driver: Option<String>,
     pub offloads: Option<Offloads>,
@@ -73,6 +75,7 @@ impl Facts {
         Ok(Self {
             controller,
             below: below(&details, links),
+            covers: covers(&details, links),
             driver: driver(&details, machine),
             offloads: generic.offloads(ifindex).await?,
             queues: generic.queues(ifindex).await?,
@@ -98,6 +101,18 @@ fn below(details: &LinkDetails, links: &[LinkDetails]) -> Vec<String> {
         parent || other.link.controller == Some(details.link.ifindex)
     };
     links.iter().filter(is_below).map(|other| other.link.name.clone()).collect()
+}
+
+/// Of those that are in this network namespace: others cannot be seen.
+fn covers(details: &LinkDetails, links: &[LinkDetails]) -> Vec<(String, String)> {
+    let takes = links.iter().filter(|other| {
+        other.takes_below
+            && other.lower == Some(details.link.ifindex)
+            && other.lower_namespace.is_none()
+    });
+    let named =
+        takes.map(|other| (other.link.name.clone(), other.link.kind.clone().unwrap_or_default()));
+    named.collect()
 }
 
 /// By the device's own path: /sys/class/net shows the namespace in which sysfs was mounted.
@@ -157,6 +172,10 @@ pub(super) fn check(facts: &Facts, config: &Config, own_programs: &[u32]) -> Vec
             None => controller.clone(),
         };
         problems.push(Problem::Enslaved { name: name.clone(), controller });
+    }
+    for (above, kind) in &facts.covers {
+        let (name, above, kind) = (name.clone(), above.clone(), kind.clone());
+        problems.push(Problem::Covered { name, above, kind });
     }
     let foreign = facts.details.xdp.iter().filter(|one| !own_programs.contains(&one.program));
     let attached: Vec<_> = foreign.copied().collect();

@@ -75,6 +75,19 @@ fn everything_that_stands_against_it_is_told_at_once() {
 }
 
 #[test]
+fn what_takes_the_frames_of_an_interface_is_found_upon_it() {
+    let Some(namespace) = pair() else { return };
+    let refused =
+        |namespace: &Namespace| run(namespace, &accepting(&["va", "vb"]), &machine()).err();
+    namespace.sh("ip link add link va name mv type macvlan mode bridge");
+    assert_eq!(refused(&namespace), None);
+    namespace.sh("ip link del mv; ip link add link va name mv type macvlan mode passthru");
+    let expected = "the macvlan mv upon va takes frames that have va's address: remove it with `ip \
+                    link del mv`, or do not name va";
+    assert_eq!(refused(&namespace).as_deref(), Some(expected));
+}
+
+#[test]
 fn a_veths_peer_is_found_wherever_it_is() {
     let (Some(namespace), Some(other)) = (Namespace::new(), Namespace::new()) else { return };
     namespace.sh(&format!("ip link add va type veth peer name vb netns {}", other.path()));

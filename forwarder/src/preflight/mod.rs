@@ -4,6 +4,7 @@
 //! them are pure. Every problem is reported at once, each with its remedy.
 
 pub mod attach;
+pub mod bypass;
 mod cpus;
 pub mod forwarding;
 mod host;
@@ -25,6 +26,7 @@ pub use peer::{Peer, Place};
 pub use problem::Problem;
 
 use crate::{
+    bypass::Finding,
     config::{Config, Steering},
     netlink::{Generic, LinkDetails, RequestError, Requests},
 };
@@ -59,6 +61,8 @@ pub struct Report {
     pub interfaces: Vec<Facts>,
     pub warnings: Vec<String>,
     pub cpus: Cpus,
+    /// What will be bypassed, all of it allowed.
+    pub bypassed: Vec<Finding>,
 }
 
 /// All that stands against forwarding, at least one.
@@ -120,6 +124,12 @@ pub async fn check(
         problems.extend(interface::check(&facts, config, own_programs));
         interfaces.push(facts);
     }
+    let ports: Vec<u32> = interfaces.iter().map(Facts::ifindex).collect();
+    let bypassed = match bypass::Scanner::open(machine.proc.clone()) {
+        Ok(mut scanner) => scanner.scan(&ports).await,
+        Err(error) => return Err(Problem::Unreadable(error).into()),
+    };
+    problems.extend(bypass::check(&bypassed, &config.bypass));
     if !config.yes {
         problems.extend(check_login(machine, &requests, &interfaces).await);
     }
@@ -129,7 +139,7 @@ pub async fn check(
     warnings.extend(interfaces.iter().flat_map(|facts| interface::warnings(facts, config.mode)));
     let default_routes = requests.default_route_interfaces().await?;
     warnings.extend(default_route_warnings(&interfaces, &default_routes));
-    Ok(Report { interfaces, warnings, cpus })
+    Ok(Report { interfaces, warnings, cpus, bypassed })
 }
 
 fn refuse(problems: impl IntoIterator<Item = Problem>) -> Result<(), PreflightError> {

@@ -2,7 +2,10 @@
 
 use std::{io, net::IpAddr};
 
-use crate::netlink::{RequestError, XdpAttachment, XdpMode};
+use crate::{
+    bypass::Finding,
+    netlink::{RequestError, XdpAttachment, XdpMode},
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
@@ -48,6 +51,11 @@ pub enum Problem {
     )]
     Enslaved { name: String, controller: String },
     #[error(
+        "the {kind} {above} upon {name} takes frames that have {name}'s address: remove it with \
+         `ip link del {above}`, or do not name {name}"
+    )]
+    Covered { name: String, above: String, kind: String },
+    #[error(
         "{name} is a {kind}, and XDP has to run below it: name the interfaces that it lies upon{}",
         parenthesis(.below)
     )]
@@ -82,6 +90,18 @@ pub enum Problem {
          if you have another way in"
     )]
     Login { interface: String, client: IpAddr },
+    #[error(
+        "XDP would bypass {} for {}: {}, or say that nobody needs it with --bypass={}",
+        .0.what, .0.families, .0.remedy, .0.kind.word()
+    )]
+    Bypassed(Finding),
+    #[error(
+        "and {count} more that XDP would bypass: to forward in spite of all of them takes \
+         --bypass={words}"
+    )]
+    MoreBypassed { count: usize, words: String },
+    #[error("cannot look for what XDP would bypass: {0}")]
+    Unreadable(#[source] io::Error),
     #[error(transparent)]
     Netlink(#[from] RequestError),
 }

@@ -17,8 +17,8 @@ use std::{
 
 use forwarder_common::{
     abi::{
-        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, ROUTE_DISCARD, ROUTE_LOCAL, ROUTE_NONE,
-        ROUTE_PUNT, RouteId, RouteWord,
+        ADJACENCIES_MAX, Adjacency, BUCKETS_MAX, ROUTE_DISCARD, ROUTE_FILTERED, ROUTE_LOCAL,
+        ROUTE_NONE, ROUTE_PUNT, RouteId, RouteWord,
     },
     verdict::Reason,
 };
@@ -190,6 +190,7 @@ impl Installed {
         table.set_words(ROUTE_LOCAL, &RouteWord::unusable(Reason::Local).into())?;
         table.set_words(ROUTE_NONE, &RouteWord::unusable(Reason::NoRoute).into())?;
         table.set_words(ROUTE_DISCARD, &RouteWord::unusable(Reason::Discard).into())?;
+        table.set_words(ROUTE_FILTERED, &RouteWord::unusable(Reason::Filtered).into())?;
         let (hops, sets) = (Hops::new(), Sets::new(sets_max));
         Ok(Self { hops, sets, locals: BTreeSet::new(), unfinished: BTreeSet::new() })
     }

@@ -19,7 +19,7 @@ const NO_OPERATIONS: [u8; 4] = [1; 4];
 const PADDING_OPTIONS: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 /// Reasons that a frame alone does not bring about, or that no lab can. Their tests are elsewhere.
-const NOT_BY_A_FRAME: [Reason; 14] = [
+const NOT_BY_A_FRAME: [Reason; 16] = [
     Reason::UnknownInterface,
     Reason::Punt,
     Reason::NeighbourPending,
@@ -34,6 +34,8 @@ const NOT_BY_A_FRAME: [Reason; 14] = [
     Reason::Discard,
     Reason::ForwardingOff,
     Reason::RpFilter,
+    Reason::Filtered,
+    Reason::Enslaved,
 ];
 
 struct Row {

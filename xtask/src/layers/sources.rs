@@ -39,7 +39,7 @@ const RULES: [Rule; 4] = [
     },
     Rule {
         within: "forwarder/src/",
-        only: &["forwarder/src/dataplane/memory.rs"],
+        only: &["forwarder/src/dataplane/memory.rs", "forwarder/src/xtables/socket_option.rs"],
         words: &["unsafe"],
     },
 ];

@@ -17,11 +17,13 @@ use crate::{
 };
 
 /// A tool that tests call, and the Debian package that it lies in.
-const TOOLS: [(&str, &str); 4] = [
+const TOOLS: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("ethtool", "ethtool"),
     ("traceroute", "traceroute"),
     ("ping", "iputils-ping"),
+    ("nft", "nftables"),
+    ("iptables-legacy", "iptables"),
 ];
 const APT_LIMIT: Duration = Duration::from_mins(5);
 

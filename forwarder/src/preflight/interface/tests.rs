@@ -49,6 +49,12 @@ fn what_stands_against_an_interface() {
             "eth0 is a vlan, and XDP has to run below it: name the interfaces that it lies upon",
         ),
         (
+            "what an ipvlan lies upon",
+            with(nic(), |facts| facts.covers = vec![("ipvl0".into(), "ipvlan".into())]),
+            "the ipvlan ipvl0 upon eth0 takes frames that have eth0's address: remove it with `ip \
+             link del ipvl0`, or do not name eth0",
+        ),
+        (
             "a port of a bond",
             with(nic(), |facts| {
                 facts.controller =

@@ -26,6 +26,7 @@ fn a_link_is_told_in_full() {
             alternative_names: vec!["enp1s0".into(), "lan".into()],
             device: Some(("pci".into(), "0000:01:00.0".into())),
             tap_offload: false,
+            takes_below: false,
             xdp: vec![
                 XdpAttachment { mode: XdpMode::Native, program: 41 },
                 XdpAttachment { mode: XdpMode::Generic, program: 42 },
@@ -68,6 +69,30 @@ fn a_tap_tells_whether_it_has_a_virtio_header() {
         push_attribute(&mut info, libc::IFLA_INFO_DATA, &data);
         push_attribute(&mut body, libc::IFLA_LINKINFO, &info);
         assert_eq!(link_details(&body).unwrap().tap_offload, expected, "{kind} {flag}");
+    }
+}
+
+#[test]
+fn a_link_tells_whether_it_takes_what_the_one_below_would_get() {
+    let mut message = link_message();
+    message.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
+    let plain = encode(&RouteNetlinkMessage::NewLink(message)).1;
+    for (kind, mode, expected) in [
+        ("ipvlan", 0_u32, true),
+        ("ipvtap", 1, true),
+        ("macvlan", 1, false),
+        ("macvlan", 4, false),
+        ("macvlan", 8, true),
+        ("macvtap", 16, true),
+        ("veth", 8, false),
+        ("vlan", 8, false),
+    ] {
+        let (mut data, mut info, mut body) = (Vec::new(), Vec::new(), plain.clone());
+        push_attribute(&mut data, 1, &mode.to_ne_bytes());
+        push_attribute(&mut info, libc::IFLA_INFO_KIND, kind.as_bytes());
+        push_attribute(&mut info, libc::IFLA_INFO_DATA, &data);
+        push_attribute(&mut body, libc::IFLA_LINKINFO, &info);
+        assert_eq!(link_details(&body).unwrap().takes_below, expected, "{kind} {mode}");
     }
 }
 
