@@ -7,6 +7,8 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
+
 /// One way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hop {
@@ -122,7 +124,7 @@ impl Paths {
 /// What is in use, each once.
 #[derive(Debug, Default)]
 pub struct Interned {
-    paths: HashSet<Arc<Paths>>,
+    paths: HashSet<Arc<Paths>, RandomState>,
     /// When there are so many, those that nobody uses any more go.
     sweep_at: usize,
 }

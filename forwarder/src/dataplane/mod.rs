@@ -18,7 +18,7 @@ use forwarder_common::abi::Interface;
 
 pub use attach::{AttachError, Attached, AttachedMode};
 pub use grace::Grace;
-pub use memory::Memory;
+pub use memory::{Memory, trim_heap};
 pub use object::{LoadError, Options};
 pub use pins::{Leftovers, Pins};
 pub use remains::Remains;

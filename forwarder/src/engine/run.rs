@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Command, InterfaceStatus, Refusal, Reply, Status, probes::Probes};
 use crate::{
-    dataplane::{AttachedMode, Dataplane, Tables},
+    dataplane::{AttachedMode, Dataplane, Tables, trim_heap},
     netlink::{
         Generic, Requests,
         event::{Event, Link},
@@ -33,6 +33,8 @@ use crate::{
 const BATCH_MAX: usize = 4096;
 /// How often the lease is renewed and silent next hops are asked again.
 const TICK: Duration = Duration::from_secs(1);
+/// A change of as many routes is worth giving memory back.
+const ROUTES_TO_TRIM: u64 = 1 << 16;
 /// The counters of frames that no interface could be charged with.
 const SLOT_UNKNOWN: u32 = 0;
 
@@ -203,15 +205,20 @@ impl Engine {
                 drop(reply.send(answer));
             }
             Command::RouteLoad { routes, existing, reply } => {
+                let count = routes.len() as u64;
                 let answer = self.routing.load(routes, existing);
                 self.confirm().await;
                 drop(reply.send(answer));
+                trim_after(count);
             }
             Command::RouteDelete { selector, reply } => {
                 drop(reply.send(self.routing.delete(&selector)));
             }
             Command::RouteFlush { selector, reply } => {
-                drop(reply.send(self.routing.flush(&selector)));
+                let answer = self.routing.flush(&selector);
+                let count = answer.as_ref().map_or(0, |count| *count);
+                drop(reply.send(answer));
+                trim_after(count);
             }
             Command::RouteShow { selector, after, reply } => {
                 drop(reply.send(Ok(self.routing.page(&selector, after))));
@@ -320,6 +327,13 @@ impl Engine {
 
     fn uptime_ms(&self) -> u64 {
         u64::try_from(self.facts.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// After a change of so many routes the heap may hold much that nobody uses any more.
+fn trim_after(routes: u64) {
+    if routes >= ROUTES_TO_TRIM {
+        trim_heap();
     }
 }
 
