@@ -290,7 +290,7 @@ const _: () = {
     assert!(size_of::<InterfaceCounters>() <= 32 << 10);
     assert!(STEERING_BUCKETS.is_power_of_two());
     assert!(FIB_UNITS.is_power_of_two());
-    assert!(ROUTE_IDS_MAX <= 1 << 16, "the FIB keeps route ids in 16 bits");
+    assert!(ROUTE_IDS_MAX <= 1 << 15, "the FIB keeps route ids in 15 bits");
     assert!(GROUP_BUCKETS_MAX.is_power_of_two());
     assert!(STEERING_BUCKETS <= 1 << GROUP_HASH_SHIFT);
     assert!(GROUP_BUCKETS_MAX <= 1 << (u32::BITS - GROUP_HASH_SHIFT));

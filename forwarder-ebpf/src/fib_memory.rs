@@ -38,30 +38,29 @@ pub(crate) struct FibNode(*const u64);
 
 impl Node for FibNode {
     #[inline(always)]
-    fn bits(&self, quarter: u32) -> u64 {
-        let bits = self.0.wrapping_add(quarter as usize);
-        // SAFETY: at most three units on, within the slack.
-        unsafe { bits.read() }
+    fn bits(&self) -> u64 {
+        // SAFETY: within the units, or the slack behind them.
+        unsafe { self.0.read() }
     }
 
     #[inline(always)]
-    fn rank(&self, quarter: u32) -> u32 {
-        let rank = self.0.wrapping_add(4).cast::<u8>().wrapping_add(quarter as usize);
-        // SAFETY: as in `bits`.
-        u32::from(unsafe { rank.read() })
-    }
-
-    #[inline(always)]
-    fn value(&self, run: u32) -> u32 {
-        let value = self.0.cast::<u32>().wrapping_add((NODE_HEADER + run) as usize);
-        // SAFETY: a run is a byte and the ones of 64 bits, within the slack.
+    fn value(&self, run: u32) -> u16 {
+        let value = self.0.cast::<u16>().wrapping_add((2 * NODE_HEADER + run) as usize);
+        // SAFETY: a run is a byte at most, within the slack.
         unsafe { value.read_volatile() }
     }
 
     #[inline(always)]
-    fn route(&self, run: u32) -> u16 {
-        let route = self.0.cast::<u16>().wrapping_add((2 * NODE_HEADER + run) as usize);
+    fn narrow_value(&self, run: u32) -> u8 {
+        let value = self.0.cast::<u8>().wrapping_add((4 * NODE_HEADER + run) as usize);
         // SAFETY: as in `value`.
-        unsafe { route.read_volatile() }
+        unsafe { value.read_volatile() }
+    }
+
+    #[inline(always)]
+    fn reference(&self, at: u16) -> u32 {
+        let reference = self.0.cast::<u32>().wrapping_add(at.into());
+        // SAFETY: seven bits at most, within the slack.
+        unsafe { reference.read_volatile() }
     }
 }

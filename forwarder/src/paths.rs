@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
+
 /// One way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hop {
@@ -129,7 +131,7 @@ impl Paths {
 /// What is in use, each once.
 #[derive(Debug)]
 pub struct Interned<T> {
-    values: HashSet<Arc<T>>,
+    values: HashSet<Arc<T>, RandomState>,
     /// When there are so many, those that nobody uses any more go.
     sweep_at: usize,
 }
@@ -139,7 +141,7 @@ const SWEEP_MIN: usize = 1024;
 
 impl<T> Default for Interned<T> {
     fn default() -> Self {
-        Self { values: HashSet::new(), sweep_at: 0 }
+        Self { values: HashSet::default(), sweep_at: 0 }
     }
 }
 

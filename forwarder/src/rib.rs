@@ -54,7 +54,8 @@ pub type Way = Result<Adjacency, Reason>;
 /// What one change may have altered: to be compared with what is installed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dirty {
-    pub prefixes: BTreeSet<Prefix>,
+    /// In no order, and some perhaps several times: a million of them must not cost much.
+    pub prefixes: Vec<Prefix>,
     pub hops: BTreeSet<Hop>,
     /// Interface indexes.
     pub links: BTreeSet<u32>,
@@ -407,7 +408,7 @@ impl Rib {
 
     /// This prefix, and the hosts in it: a connected prefix makes them routes of their own.
     fn touch_route(&self, prefix: Prefix, dirty: &mut Dirty) {
-        dirty.prefixes.insert(prefix);
+        dirty.prefixes.push(prefix);
         let hosts =
             self.neighbours.range((prefix.address(), 0)..).map(|((address, _), _)| *address);
         dirty.prefixes.extend(hosts.take_while(|host| prefix.contains(*host)).map(Prefix::host));
@@ -429,6 +430,6 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 fn touch_neighbour((address, ifindex): (IpAddr, u32), dirty: &mut Dirty) {
-    dirty.prefixes.insert(Prefix::host(address));
+    dirty.prefixes.push(Prefix::host(address));
     dirty.hops.insert(Hop { ifindex, via: Some(address) });
 }

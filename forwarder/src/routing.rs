@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
 use forwarder_common::abi::{ROUTE_DISCARD, ROUTE_IDS_FIRST, ROUTE_IDS_MAX, ROUTE_PUNT};
 
 use self::change::{Conflict, Without};
@@ -189,8 +190,9 @@ impl<T: Table> Routing<T> {
         let resolved = self.resolve_all(&routes)?;
         // Side by side in the table, they are side by side in memory; and of two routes of one
         // prefix the first in the file comes first.
-        let mut order: Vec<usize> = (0..routes.len()).collect();
-        order.sort_by_cached_key(|at| routes[*at].prefix.sort_key());
+        let mut order: Vec<(Prefix, usize)> =
+            routes.iter().enumerate().map(|(at, route)| (route.prefix, at)).collect();
+        order.sort_unstable();
         let mut change = Commanded::default();
         let (existing, instants) = if existing == Existing::Flush {
             self.remove_all(&mut change);
@@ -199,7 +201,7 @@ impl<T: Table> Routing<T> {
             (existing, Instants::OneEach)
         };
         let removed = change.before.len();
-        for at in order {
+        for (_, at) in order {
             let added = self.add_to_rib(&routes[at], &resolved, existing, &mut change, removed);
             if let Err(message) = added {
                 self.undo(change);
@@ -212,7 +214,7 @@ impl<T: Table> Routing<T> {
 
     /// The next hops of routes, each set of them looked at once.
     fn resolve_all(&mut self, routes: &[Route]) -> Result<Resolved, Refusal> {
-        let mut resolved = Resolved::new();
+        let mut resolved = Resolved::default();
         for (index, route) in (0..).zip(routes) {
             let at_fault = |message| Refusal { message, index: Some(index) };
             self.check_cpus(route.prefix, route.cpus.as_deref()).map_err(at_fault)?;
@@ -393,7 +395,7 @@ impl<T: Table> Routing<T> {
 }
 
 /// By where they lie.
-type Resolved = HashMap<*const [NextHop], Ways>;
+type Resolved = HashMap<*const [NextHop], Ways, RandomState>;
 
 /// What the next hops of routes are.
 struct Ways {

@@ -103,7 +103,7 @@ impl Churn {
         let destinations = trace::trace(&table, Kind::Prefixes, trace::LEN, 1);
         let expected = expected(&table, &flipping, &destinations);
         let programs = Programs::load(&object().unwrap(), 0).unwrap();
-        let mut fib = programs.new_fib(if set == Set::HotAndTight { 80 } else { FIB_UNITS });
+        let mut fib = programs.new_fib(if set == Set::HotAndTight { 40 } else { FIB_UNITS });
         let all = flipping.iter().filter(|flipping| flipping.is_there);
         let all: Vec<_> = all.map(|at| (at.net.prefix(family), at.ids[0])).collect();
         fib.replace(all, &mut || true).unwrap();

@@ -161,7 +161,7 @@ fn next_hops_that_cannot_be_reached_are_refused_by_name() {
 fn memory_that_is_full_is_named_with_its_options() {
     require!(skip::forwarder());
     // By number there is room for all, but each of these is a way of its own through the table.
-    let scene = Scene::new("--routes4-max 1000 --routes6-max 20000");
+    let scene = Scene::new("--routes4-max 1000 --routes6-max 30000");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("routes");
     let load = format!("route load {}", file.display());
@@ -175,16 +175,16 @@ fn memory_that_is_full_is_named_with_its_options() {
     };
     let remedy = "and this takes more): start the daemon with a larger '--routes4-max' or \
                   '--routes6-max', which give it more: nothing was changed";
-    write(0..10_000);
-    scene.refuses(&load, 1, "cannot install 10000 prefixes: the memory of the FIB is full (");
+    write(0..20_000);
+    scene.refuses(&load, 1, "cannot install 20000 prefixes: the memory of the FIB is full (");
     scene.refuses(&load, 1, remedy);
 
     let fits = |batch: &u16| {
-        write(batch * 1000..(batch + 1) * 1000);
+        write(batch * 2000..(batch + 1) * 2000);
         scene.daemon.forwarder().call(&load).unwrap().status.success()
     };
     let fitted = (0..10).take_while(fits).count();
-    assert!((4..8).contains(&fitted), "{fitted} thousand");
+    assert!((4..8).contains(&fitted), "{fitted} times two thousand");
     scene.refuses(&load, 1, "KB are in use, ");
     scene.refuses(&load, 1, remedy);
     // What is taken away makes room.

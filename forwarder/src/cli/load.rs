@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use foldhash::fast::RandomState;
+
 use super::{error::CliError, output::Progress};
 use crate::{
     prefix::{Family, Prefix},
@@ -114,7 +116,7 @@ struct Reader {
     /// Its first line, as it is to be shown.
     shown: Vec<u8>,
     /// Whatever stood behind a prefix of a family, and what it meant: files repeat it.
-    known: HashMap<String, Route>,
+    known: HashMap<String, Route, RandomState>,
 }
 
 impl Reader {
@@ -128,11 +130,18 @@ impl Reader {
             words: String::new(),
             next_hops: 0,
             shown: Vec::new(),
-            known: HashMap::new(),
+            known: HashMap::default(),
         }
     }
 
     fn line(&mut self, number: usize, bytes: &[u8]) -> Result<(), LineError> {
+        if let Some(words) = plain(bytes).filter(|words| !names_another(words)) {
+            self.route()?;
+            self.skips = false;
+            self.begin(number, bytes);
+            self.words.push_str(words);
+            return Ok(());
+        }
         let wrong = |message| line_error(number, bytes, message);
         let words = words(bytes).map_err(wrong)?;
         match words.first() {
@@ -153,15 +162,19 @@ impl Reader {
                     self.batch.skipped += 1;
                     return Ok(());
                 }
-                self.words.clear();
-                self.next_hops = 0;
+                self.begin(number, bytes);
                 self.take(words);
-                self.begun = Some(number);
-                self.shown.clear();
-                self.shown.extend_from_slice(bytes);
                 Ok(())
             }
         }
+    }
+
+    fn begin(&mut self, number: usize, bytes: &[u8]) {
+        self.words.clear();
+        self.next_hops = 0;
+        self.begun = Some(number);
+        self.shown.clear();
+        self.shown.extend_from_slice(bytes);
     }
 
     fn take(&mut self, words: &[&str]) {
@@ -239,6 +252,20 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
+/// The words of a line that is what most lines of large files are: a prefix that begins with a digit,
+/// then words with one space before each, and neither a comment nor `nexthop` among them. It need not
+/// be taken apart.
+fn plain(bytes: &[u8]) -> Option<&str> {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && *byte != b'#' || *byte == b' ';
+    let begins = line.first().is_some_and(u8::is_ascii_digit);
+    if !begins || bytes.len() > LINE_MAX || !line.iter().all(is_plain) || line.ends_with(b" ") {
+        return None;
+    }
+    let words = str::from_utf8(line).ok()?;
+    (!words.contains("  ") && !words.contains("nexthop")).then_some(words)
+}
+
 /// Those of a line; none where there is nothing on it.
 fn words(bytes: &[u8]) -> Result<Vec<&str>, String> {
     if bytes.len() > LINE_MAX {
@@ -256,6 +283,11 @@ fn words(bytes: &[u8]) -> Result<Vec<&str>, String> {
 fn is_linuxs(words: &[&str]) -> bool {
     let named = words.windows(2).find(|pair| matches!(pair[0], "proto" | "protocol"));
     named.is_some_and(|pair| pair[1] != protocol::XDP && protocol::is_known(pair[1]))
+}
+
+/// Whether a line may name a protocol that is not ours: it is looked at more closely.
+fn names_another(line: &str) -> bool {
+    line.split_once(" proto").is_some_and(|(_, rest)| !rest.starts_with(" xdp"))
 }
 
 /// Skips `route add`, as files for `ip -batch` have it.

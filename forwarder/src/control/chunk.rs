@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
 use forwarder_common::abi::CPUS_MAX;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ pub struct Chunk {
 }
 
 /// Next hops that were met before.
-pub type Shared = HashSet<Arc<[NextHop]>>;
+pub type Shared = HashSet<Arc<[NextHop]>, RandomState>;
 
 impl Chunk {
     /// Routes in it.
@@ -70,7 +71,7 @@ impl Chunk {
 impl From<&[Route]> for Chunk {
     fn from(routes: &[Route]) -> Self {
         let mut chunk = Self::default();
-        let mut known: HashMap<&[NextHop], u32> = HashMap::new();
+        let mut known: HashMap<&[NextHop], u32, RandomState> = HashMap::default();
         for (index, route) in (0..).zip(routes) {
             let next = u32::try_from(chunk.next_hops.len()).unwrap_or(u32::MAX);
             let at = *known.entry(&route.next_hops).or_insert_with(|| {
@@ -119,7 +120,7 @@ mod tests {
         ];
         let chunk = Chunk::from(&routes[..]);
         assert_eq!((chunk.next_hops.len(), chunk.len()), (2, 3));
-        let mut shared = Shared::new();
+        let mut shared = Shared::default();
         let first = chunk.clone().into_routes(&mut shared).unwrap();
         let second = chunk.into_routes(&mut shared).unwrap();
         assert_eq!(first, routes);
@@ -137,7 +138,7 @@ mod tests {
                 routes: vec![(prefix, at)],
                 cpus: vec![(cpu_of, vec![0])],
             };
-            assert_eq!(chunk.into_routes(&mut Shared::new()), None);
+            assert_eq!(chunk.into_routes(&mut Shared::default()), None);
         }
     }
 
@@ -147,7 +148,7 @@ mod tests {
         let next_hops = |count| -> Arc<[NextHop]> {
             vec![NextHop { via: None, dev: None, weight: 1 }; count].into()
         };
-        let mut shared = Shared::new();
+        let mut shared = Shared::default();
         let lists = vec![next_hops(1), next_hops(2), next_hops(NEXT_HOPS_MAX)];
         let good = Chunk { next_hops: lists.clone(), routes: vec![(prefix, 2)], cpus: vec![] };
         assert!(good.clone().into_routes(&mut shared).is_some());

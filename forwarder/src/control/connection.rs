@@ -162,7 +162,7 @@ impl Connection {
 
     async fn load(&mut self, existing: Existing, xdp_only: bool) -> Result<(), End> {
         self.send(&Response::Ready).await?;
-        let (mut routes, mut shared) = (Vec::new(), Shared::new());
+        let (mut routes, mut shared) = (Vec::new(), Shared::default());
         loop {
             match self.receive().await? {
                 Request::LoadChunk(chunk) if routes.len() + chunk.len() <= LOAD_ROUTES_MAX => {

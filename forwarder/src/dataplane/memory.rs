@@ -1,4 +1,5 @@
-//! A map's memory, shared with the programs.
+//! Memory that is more than Rust knows of: a map's, shared with the programs, and the heap as the C
+//! library keeps it.
 
 use std::{
     io,
@@ -36,3 +37,16 @@ impl AsRef<[AtomicU32]> for Memory {
         unsafe { std::slice::from_raw_parts(words, self.words) }
     }
 }
+
+/// Gives the kernel back what the heap holds and nobody uses. A load of a million routes leaves a
+/// hundred megabytes of it, which the C library keeps for the next one. Takes some milliseconds for
+/// each hundred megabytes.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "a call of the C library (malloc_trim(3))")]
+pub fn trim_heap() {
+    // SAFETY: it takes any number, locks what it looks at, and moves nothing that is in use.
+    unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+pub fn trim_heap() {}

@@ -22,7 +22,7 @@ pub use attach::{AttachError, Attached, AttachedMode};
 pub use bypassed::bypassed;
 pub use counters::{Reading, Readings};
 pub use grace::Grace;
-pub use memory::Memory;
+pub use memory::{Memory, trim_heap};
 pub use object::{LoadError, Options};
 pub use pins::{Leftovers, Pins};
 pub use remains::Remains;

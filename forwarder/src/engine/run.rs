@@ -22,7 +22,7 @@ use crate::{
         stops::{News, Stops},
     },
     config::RouteSource,
-    dataplane::{AttachedMode, Dataplane, Reading, Tables},
+    dataplane::{AttachedMode, Dataplane, Reading, Tables, trim_heap},
     netlink::{
         Generic, Requests,
         event::{Event, Link},
@@ -42,6 +42,8 @@ const BATCH_MAX: usize = 4096;
 const LOAD_REFUSED: &str = "`route load` puts routes into XDP alone, where Linux does not see them: say --xdp-only if that is meant, or load them into Linux with `ip -batch`, and forwarder follows";
 /// How often the lease is renewed and silent next hops are asked again.
 const TICK: Duration = Duration::from_secs(1);
+/// A change of as many routes is worth giving memory back.
+const ROUTES_TO_TRIM: u64 = 1 << 16;
 /// The counters of frames that no interface could be charged with.
 const SLOT_UNKNOWN: u32 = 0;
 
@@ -304,6 +306,7 @@ impl Engine {
                 drop(reply.send(answer));
             }
             Command::RouteLoad { routes, existing, xdp_only, reply } => {
+                let count = routes.len() as u64;
                 let answer = if follows && !xdp_only {
                     Err(Refusal::new(LOAD_REFUSED))
                 } else {
@@ -311,6 +314,7 @@ impl Engine {
                 };
                 self.confirm().await;
                 drop(reply.send(answer));
+                trim_after(count);
             }
             Command::RouteDelete { selector, reply } => {
                 let answer = if self.routing.has_own(&selector) || !follows {
@@ -326,7 +330,9 @@ impl Engine {
                     let own = *own;
                     answer = self.flush_from_linux(&selector, events).await.map(|it| it + own);
                 }
+                let count = answer.as_ref().map_or(0, |count| *count);
                 drop(reply.send(answer));
+                trim_after(count);
             }
             Command::RouteShow { selector, after, reply } => {
                 drop(reply.send(Ok(self.routing.page(&selector, after))));
@@ -488,6 +494,13 @@ fn unwatched() -> Vec<Finding> {
         remedy: "restart the daemon".to_owned(),
     };
     Kind::ALL.map(finding).into()
+}
+
+/// After a change of so many routes the heap may hold much that nobody uses any more.
+fn trim_after(routes: u64) {
+    if routes >= ROUTES_TO_TRIM {
+        trim_heap();
+    }
 }
 
 /// What the programs need to know of a link; `None` where it has no Ethernet address.

@@ -5,7 +5,9 @@ use std::{
     ops::Range,
 };
 
-use forwarder_common::fib::{ROOT4_AT, ROOT6_AT, SLOTS4, SLOTS6, SLOTS6_GLOBAL, slot6};
+use forwarder_common::fib::{
+    ROOT4_AT, ROOT6_AT, SLOT_BITS4, SLOTS4, SLOTS6, SLOTS6_GLOBAL, STRIDE, slot6,
+};
 use ipnet::IpNet;
 
 use crate::prefix::{Family, Prefix};
@@ -45,11 +47,15 @@ impl Key {
         self.bits | u128::MAX.checked_shr(self.len.into()).unwrap_or(0)
     }
 
-    /// The byte behind the first `depth` bits.
-    pub(super) fn byte(self, depth: u8) -> u8 {
-        ((self.bits << depth) >> 120).to_le_bytes()[0]
+    /// Which value of a node it lies in, whose prefix has `depth` bits.
+    pub(super) fn value(self, depth: u8) -> u8 {
+        ((self.bits << depth) >> (128 - STRIDE)).to_le_bytes()[0]
     }
 }
+
+/// The length of a prefix that an IPv4 slot stands for.
+#[expect(clippy::cast_possible_truncation, reason = "it is 18")]
+const SLOT_LEN4: u8 = SLOT_BITS4 as u8;
 
 /// How a family's root is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +81,7 @@ impl Root {
     pub(super) fn slot(self, bits: u128) -> (u32, u8) {
         let high = (bits >> 64) as u64;
         match self.0 {
-            Family::Inet => ((high >> 48) as u32, 16),
+            Family::Inet => ((high >> (64 - SLOT_BITS4)) as u32, SLOT_LEN4),
             Family::Inet6 => {
                 let (slot, used) = slot6(high);
                 (slot, if used == 24 { 24 } else { 16 })
@@ -87,7 +93,7 @@ impl Root {
     pub(super) fn key_of(self, slot: u32) -> Key {
         let slot = u128::from(slot);
         match self.0 {
-            Family::Inet => Key { bits: slot << 112, len: 16 },
+            Family::Inet => Key { bits: slot << (128 - SLOT_BITS4), len: SLOT_LEN4 },
             Family::Inet6 if slot < u128::from(SLOTS6_GLOBAL) => {
                 Key { bits: (1 << 125) | (slot << 104), len: 24 }
             }
@@ -101,24 +107,25 @@ impl Root {
     }
 
     /// The slots of a prefix that ends in the root: of 2000::/3, and of all else.
+    #[expect(clippy::cast_possible_truncation, reason = "slots are counted in 32 bits")]
     pub(super) fn ranges(self, key: Key) -> [Range<u32>; 2] {
-        let by_16_bits = |from: u32| {
-            let first = (key.bits >> 112) as u32;
-            let last = (key.last_bits() >> 112) as u32;
+        let by_bits = |bits: u32, from: u32| {
+            let first = (key.bits >> (128 - bits)) as u32;
+            let last = (key.last_bits() >> (128 - bits)) as u32;
             from + first..from + last + 1
         };
         match self.0 {
-            Family::Inet => [by_16_bits(0), 0..0],
+            Family::Inet => [by_bits(SLOT_BITS4, 0), 0..0],
             Family::Inet6 => {
                 let first = u128::from(1_u8) << 125;
                 let last = first | (first - 1);
                 let (from, to) = (key.bits.max(first), key.last_bits().min(last));
                 if from > to {
-                    return [0..0, by_16_bits(SLOTS6_GLOBAL)];
+                    return [0..0, by_bits(16, SLOTS6_GLOBAL)];
                 }
                 let global = self.slot(from).0..self.slot(to).0 + 1;
                 // Below 2000::/3 nobody reads the slots by 16 bits.
-                let all = if key.len <= 3 { by_16_bits(SLOTS6_GLOBAL) } else { 0..0 };
+                let all = if key.len <= 3 { by_bits(16, SLOTS6_GLOBAL) } else { 0..0 };
                 [global, all]
             }
         }

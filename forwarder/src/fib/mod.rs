@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, fence};
 use forwarder_common::{
     abi::{ROUTE_LOCAL, ROUTE_PUNT, RouteId},
     fib::{
-        ACTIVE_AT, FILTERED4, FILTERED6, LEAF, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK,
+        ACTIVE_AT, CHILD, FILTERED4, FILTERED6, NODE_HEADER, NODES_AT, PUNT_ALL4, PUNT_ALL6, SLACK,
         UNIT,
     },
 };
@@ -93,7 +93,7 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
         };
         let words = fib.memory.as_ref();
         let punt = NODES_AT + NODE_HEADER;
-        words[punt as usize].store(LEAF | ROUTE_PUNT, Relaxed);
+        words[punt as usize].store(ROUTE_PUNT, Relaxed);
         fib.clear_root(0);
         fib.store_active();
         fib
@@ -126,6 +126,11 @@ impl<M: AsRef<[AtomicU32]>> Fib<M> {
     pub fn usage(&self) -> Usage {
         let bytes = u64::from(UNIT) * 4;
         Usage { used: self.pool.used() * bytes, size: u64::from(self.units - RESERVED) * bytes }
+    }
+
+    /// Bytes of nodes up to the last that was ever used: what readers may have touched.
+    pub fn reached(&self) -> u64 {
+        u64::from(self.pool.reached()) * u64::from(UNIT) * 4
     }
 
     /// Passes everything of a family up, or looks at its routes again.
@@ -317,7 +322,8 @@ fn index(family: Family) -> usize {
 }
 
 fn id(route: RouteId) -> Id {
-    Id::try_from(route).expect("there are no more ids than 2^16")
+    let id = Id::try_from(route).ok().filter(|id| id & CHILD == 0);
+    id.expect("there are no more ids than 2^15")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forwarder_common::fib::NODE_UNITS_MAX;
+use forwarder_common::fib::{LINE_UNITS, NODE_UNITS_MAX};
 
 /// A run of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +17,9 @@ pub(super) const QUARANTINE_MAX: usize = 20_000;
 /// Units, a quarter of a megabyte: far more than the longest way from a root down, and room for
 /// thousands of addresses of this host.
 const RESERVE_MAX: u32 = 1 << 15;
+
+/// Of all units, the share that may be gaps between nodes.
+const GAPS_SHARE: u32 = 32;
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -84,6 +87,11 @@ impl Pool {
         self.quarantine.len()
     }
 
+    /// Units up to the last that was ever taken.
+    pub(super) fn reached(&self) -> u32 {
+        self.fresh.first().map_or(self.end, |fresh| fresh.first) - self.first
+    }
+
     /// A grace period is over.
     pub(super) fn release(&mut self) {
         for block in std::mem::take(&mut self.quarantine) {
@@ -100,11 +108,17 @@ impl Pool {
         if let Some(first) = self.free[units as usize].pop() {
             return Some(Block { first, units });
         }
+        let gaps_left = self.gaps_left();
         while let Some(fresh) = self.fresh.last_mut() {
-            if fresh.units >= units {
-                let block = Block { first: fresh.first, units };
-                fresh.first += units;
-                fresh.units -= units;
+            let gap = Some(gap_before(fresh.first, units)).filter(|gap| *gap <= gaps_left);
+            let gap = gap.unwrap_or(0);
+            if fresh.units >= gap + units {
+                let gap = Block { first: fresh.first, units: gap };
+                let block = Block { first: gap.first + gap.units, units };
+                *fresh =
+                    Block { first: block.first + units, units: fresh.units - gap.units - units };
+                // Smaller nodes will lie there.
+                self.keep(gap);
                 return Some(block);
             }
             // Too short for this one: it may do for another.
@@ -117,6 +131,15 @@ impl Pool {
         let first = self.free[size].pop()?;
         self.keep(Block { first: first + units, units: u32::try_from(size).ok()? - units });
         Some(Block { first, units })
+    }
+
+    /// Units that may yet be left out to keep nodes in their cache lines: all such gaps together are
+    /// far less than the reserve, which is for nodes that do not fit into them.
+    fn gaps_left(&self) -> u32 {
+        let fresh: u32 = self.fresh.iter().map(|fresh| fresh.units).sum();
+        let size = self.end - self.first;
+        let holes = u64::from(size - fresh).saturating_sub(self.used);
+        (size / GAPS_SHARE).saturating_sub(u32::try_from(holes).unwrap_or(u32::MAX))
     }
 
     fn keep(&mut self, block: Block) {
@@ -149,15 +172,23 @@ impl Pool {
     }
 }
 
+/// Units to leave out, so that a block lies in no more cache lines than it must: what a lookup waits
+/// for is memory.
+fn gap_before(first: u32, units: u32) -> u32 {
+    let at = first % LINE_UNITS;
+    let lines = |units: u32| units.div_ceil(LINE_UNITS);
+    if lines(at + units) > lines(units) { LINE_UNITS - at } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_comes_back_is_used_again_only_after_a_grace_period() {
-        let mut pool = Pool::new(6, 30);
+        let mut pool = Pool::new(8, 32);
         let blocks: Vec<Block> = (0..3).map(|_| pool.take(8, 0).unwrap()).collect();
-        assert_eq!((blocks[0].first, pool.used()), (6, 24));
+        assert_eq!((blocks[0].first, pool.used()), (8, 24));
         assert_eq!(pool.take(1, 0), None);
         pool.quarantine(blocks[1]);
         assert_eq!((pool.take(8, 0), pool.quarantined()), (None, 1));
@@ -167,11 +198,11 @@ mod tests {
 
     #[test]
     fn the_reserve_is_left() {
-        let mut pool = Pool::new(0, 80);
-        assert_eq!(pool.reserve(), 10);
-        assert_eq!(pool.take(71, 10), None);
-        assert!(pool.take(70, 10).is_some());
-        assert!(pool.take(10, 0).is_some());
+        let mut pool = Pool::new(0, 40);
+        assert_eq!(pool.reserve(), 5);
+        assert_eq!(pool.take(36, 5), None);
+        assert!(pool.take(35, 5).is_some());
+        assert!(pool.take(5, 0).is_some());
     }
 
     #[test]
@@ -185,5 +216,15 @@ mod tests {
             pool.give_back(block);
         }
         assert_eq!(pool.take(20, 0), Some(large));
+    }
+
+    #[test]
+    fn what_fits_into_a_cache_line_lies_in_one_and_gaps_are_used() {
+        let mut pool = Pool::new(2, 1000);
+        let mut first = |units| pool.take(units, 0).unwrap().first;
+        // The second would begin in the first line and end in the next; the third takes the gap.
+        assert_eq!((first(4), first(5), first(2), first(9)), (2, 8, 6, 13));
+        assert_eq!((first(7), first(3), first(2)), (24, 32, 22));
+        assert_eq!(pool.reached(), 33);
     }
 }

@@ -21,11 +21,17 @@ pub fn lookup(words: &[AtomicU32], destination: IpAddr) -> RouteId {
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a>(pub(super) &'a [AtomicU32]);
 
+impl Words<'_> {
+    fn load(self, at: u32) -> u32 {
+        self.0[at as usize].load(Acquire)
+    }
+}
+
 impl<'a> Memory for Words<'a> {
     type Node = Words<'a>;
 
     fn word(&self, at: u32) -> u32 {
-        self.0[at as usize].load(Acquire)
+        self.load(at)
     }
 
     fn node(&self, reference: u32) -> Self::Node {
@@ -34,20 +40,20 @@ impl<'a> Memory for Words<'a> {
 }
 
 impl Node for Words<'_> {
-    fn bits(&self, quarter: u32) -> u64 {
-        u64::from(self.word(2 * quarter)) | u64::from(self.word(2 * quarter + 1)) << 32
+    fn bits(&self) -> u64 {
+        u64::from(self.load(0)) | u64::from(self.load(1)) << 32
     }
 
-    fn rank(&self, quarter: u32) -> u32 {
-        (self.word(8) >> (8 * quarter)) & 0xff
-    }
-
-    fn value(&self, run: u32) -> u32 {
-        self.word(NODE_HEADER + run)
-    }
-
-    fn route(&self, run: u32) -> u16 {
-        let [a, b, c, d] = self.word(NODE_HEADER + run / 2).to_le_bytes();
+    fn value(&self, run: u32) -> u16 {
+        let [a, b, c, d] = self.load(NODE_HEADER + run / 2).to_le_bytes();
         u16::from_le_bytes(if run.is_multiple_of(2) { [a, b] } else { [c, d] })
+    }
+
+    fn narrow_value(&self, run: u32) -> u8 {
+        self.load(NODE_HEADER + run / 4).to_le_bytes()[(run % 4) as usize]
+    }
+
+    fn reference(&self, at: u16) -> u32 {
+        self.load(at.into())
     }
 }

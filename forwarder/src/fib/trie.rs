@@ -1,62 +1,84 @@
 //! What is in the FIB of one family: prefixes where they end, and which part of them has changed.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU8};
 
-use forwarder_common::abi::ROUTE_NONE;
+use forwarder_common::{
+    abi::ROUTE_NONE,
+    fib::{STRIDE, VALUES, WIDE},
+};
+use smallvec::SmallVec;
 
 use super::{
     key::{Key, Root},
     pool::Block,
 };
 
-/// A route id as it lies here. There are at most 2^16 of them.
+/// A route id as it lies here. There are at most 2^15 of them.
 pub(super) type Id = u16;
 
 #[expect(clippy::cast_possible_truncation, reason = "it is 2")]
 pub(super) const NONE: Id = ROUTE_NONE as Id;
 
-/// Prefixes that end within eight bits of each other, below a slot or a child.
+#[expect(clippy::cast_possible_truncation, reason = "it is 6")]
+const NODE_BITS: u8 = STRIDE as u8;
+
+/// Prefixes that end within six bits of each other, below a slot or a child.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// Sorted: shorter prefixes first.
-    pub(super) entries: Vec<Entry>,
-    /// Sorted by byte.
-    pub(super) children: Vec<Child>,
+    /// Sorted: shorter prefixes first. Most nodes have few.
+    pub(super) entries: SmallVec<[Entry; 8]>,
+    /// Sorted by value. Most nodes have none, and so lie in one cache line.
+    children: Option<Box<SmallVec<[Child; 2]>>>,
     /// Where its values lie; `None` where they are all one.
     pub(super) placed: Option<Placed>,
+    /// Its own prefixes have changed, or which children it has, since its values were found.
+    pub(super) is_dirty: bool,
 }
+
+const _: () = assert!(size_of::<Node>() == 64, "a cache line each");
 
 /// A node in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
-    pub(super) block: Block,
-    /// `NARROW` or zero.
-    pub(super) kind: u32,
+    /// What leads to it: where it starts, and whether it is wide.
+    pub(super) reference: u32,
+    /// Never zero, which makes room for `None`.
+    units: NonZeroU8,
 }
 
 impl Placed {
-    pub(super) fn reference(self) -> u32 {
-        self.block.first | self.kind
+    pub(super) fn new(block: Block, kind: u32) -> Self {
+        let units = u8::try_from(block.units).ok().and_then(NonZeroU8::new);
+        Self { reference: block.first | kind, units: units.expect("nodes have 1 to 49 units") }
+    }
+
+    pub(super) fn block(self) -> Block {
+        Block { first: self.reference & !WIDE, units: self.units.get().into() }
+    }
+
+    /// [`WIDE`] or zero.
+    pub(super) fn kind(self) -> u32 {
+        self.reference & WIDE
     }
 }
 
-/// A prefix of 1 to 8 bits more than its node: the length less one, its byte, its route.
+/// A prefix of 1 to 6 bits more than its node: the length less one, its first value, its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry(u32);
 
 impl Entry {
     fn new(key: Key, depth: u8, id: Id) -> Self {
         let len = key.len - depth - 1;
-        Self(u32::from(len) << 24 | u32::from(key.byte(depth)) << 16 | u32::from(id))
+        Self(u32::from(len) << 24 | u32::from(key.value(depth)) << 16 | u32::from(id))
     }
 
     pub(super) fn first(self) -> u8 {
         self.0.to_le_bytes()[2]
     }
 
-    /// How many bytes lie in it.
+    /// How many values lie in it.
     pub(super) fn count(self) -> usize {
-        128 >> (self.0 >> 24)
+        (VALUES / 2) as usize >> (self.0 >> 24)
     }
 
     pub(super) fn id(self) -> Id {
@@ -73,13 +95,14 @@ impl Entry {
 /// A node below another, with what the other has to know of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Child {
-    pub(super) byte: u8,
+    /// Which value of the node above it is.
+    pub(super) at: u8,
     /// Something in it or below has changed since `value` was found.
     pub(super) is_dirty: bool,
     /// The route for what no prefix in it holds.
     pub(super) cover: Id,
     pub(super) node: u32,
-    /// What points to it: a reference, or a leaf.
+    /// What leads to it: a reference, or a leaf.
     pub(super) value: u32,
 }
 
@@ -87,7 +110,17 @@ pub(super) struct Child {
 #[derive(Clone, Copy, Debug, Default)]
 struct Top(u32);
 
+/// A slot whose value may have to change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DirtySlot {
+    pub(super) slot: u32,
+    pub(super) has_new_cover: bool,
+}
+
 const TOP_DIRTY: u32 = 1 << 31;
+/// The cover has changed.
+const TOP_COVER: u32 = 1 << 30;
+const TOP_NODE: u32 = TOP_COVER - 1;
 
 #[derive(Debug)]
 pub(super) struct Trie {
@@ -132,9 +165,9 @@ impl Trie {
         }
         let (slot, mut depth) = self.root.slot(key.bits);
         let mut node = self.top(slot)?;
-        while key.len - depth > 8 {
-            node = self.node(node).child(key.byte(depth))?.node;
-            depth += 8;
+        while key.len - depth > NODE_BITS {
+            node = self.node(node).child(key.value(depth))?.node;
+            depth += NODE_BITS;
         }
         self.node(node).entry(Entry::new(key, depth, 0)).ok().map(|(_, id)| id)
     }
@@ -151,6 +184,7 @@ impl Trie {
         } else {
             let (node, depth) = self.reach(key);
             let node = &mut self.nodes[node as usize];
+            node.is_dirty = true;
             let entry = Entry::new(key, depth, id.unwrap_or(0));
             match (node.entry(entry), id) {
                 (Ok((at, before)), Some(_)) => {
@@ -181,25 +215,26 @@ impl Trie {
             self.tops[slot as usize].0 = (node + 1) | TOP_DIRTY;
             node
         });
-        while key.len - depth > 8 {
-            let byte = key.byte(depth);
-            let at = self.node(node).children.binary_search_by_key(&byte, |child| child.byte);
-            let at = at.unwrap_or_else(|at| {
+        while key.len - depth > NODE_BITS {
+            let value = key.value(depth);
+            let at = self.node(node).child_at(value).unwrap_or_else(|at| {
                 let new = self.new_node();
-                let child = Child { byte, is_dirty: true, cover: NONE, node: new, value: 0 };
-                self.nodes[node as usize].children.insert(at, child);
+                let above = &mut self.nodes[node as usize];
+                let child = Child { at: value, is_dirty: true, cover: NONE, node: new, value: 0 };
+                above.children_mut().insert(at, child);
+                above.is_dirty = true;
                 at
             });
-            let child = &mut self.nodes[node as usize].children[at];
+            let child = &mut self.nodes[node as usize].children_mut()[at];
             child.is_dirty = true;
             node = child.node;
-            depth += 8;
+            depth += NODE_BITS;
         }
         (node, depth)
     }
 
     pub(super) fn top(&self, slot: u32) -> Option<u32> {
-        (self.tops[slot as usize].0 & !TOP_DIRTY).checked_sub(1)
+        (self.tops[slot as usize].0 & TOP_NODE).checked_sub(1)
     }
 
     /// Marks a slot as one to be looked at.
@@ -212,11 +247,14 @@ impl Trie {
     }
 
     /// Moves the slots to be looked at, which are clean from then on.
-    pub(super) fn take_dirty_slots(&mut self, slots: &mut Vec<u32>) {
-        for slot in &self.dirty_slots {
-            self.tops[*slot as usize].0 &= !TOP_DIRTY;
-        }
-        slots.append(&mut self.dirty_slots);
+    pub(super) fn take_dirty_slots(&mut self, slots: &mut Vec<DirtySlot>) {
+        let tops = &mut self.tops;
+        slots.extend(self.dirty_slots.drain(..).map(|slot| {
+            let top = &mut tops[slot as usize].0;
+            let has_new_cover = *top & TOP_COVER != 0;
+            *top &= TOP_NODE;
+            DirtySlot { slot, has_new_cover }
+        }));
     }
 
     /// Brings `covers` up to date with the prefixes in the root. `undo` learns of each change.
@@ -245,6 +283,7 @@ impl Trie {
                     if *cover != id {
                         undo(slot, std::mem::replace(cover, id));
                         self.touch(slot);
+                        self.tops[slot as usize].0 |= TOP_COVER;
                     }
                 }
             }
@@ -260,27 +299,31 @@ impl Trie {
     }
 
     /// Gives up nodes that hold nothing any more, below these slots.
-    pub(super) fn prune(&mut self, slots: &[u32]) {
-        for slot in slots {
+    pub(super) fn prune(&mut self, slots: &[DirtySlot]) {
+        for DirtySlot { slot, .. } in slots {
             if let Some(node) = self.top(*slot)
                 && self.node(node).is_empty()
             {
-                self.tops[*slot as usize].0 &= TOP_DIRTY;
+                self.tops[*slot as usize].0 &= !TOP_NODE;
                 self.free_node(node);
             }
         }
     }
 
-    pub(super) fn child_mut(&mut self, above: u32, byte: u8) -> Option<&mut Child> {
-        let children = &mut self.nodes[above as usize].children;
-        let at = children.binary_search_by_key(&byte, |child| child.byte).ok()?;
-        children.get_mut(at)
+    pub(super) fn child_mut(&mut self, above: u32, at: u8) -> Option<&mut Child> {
+        let above = self.node_mut(above);
+        let at = above.child_at(at).ok()?;
+        above.children_mut().get_mut(at)
     }
 
-    pub(super) fn remove_child(&mut self, above: u32, byte: u8) {
-        let children = &mut self.nodes[above as usize].children;
-        if let Ok(at) = children.binary_search_by_key(&byte, |child| child.byte) {
+    pub(super) fn remove_child(&mut self, above: u32, at: u8) {
+        let above = self.node_mut(above);
+        if let Ok(at) = above.child_at(at) {
+            let children = above.children_mut();
             let child = children.remove(at);
+            if children.is_empty() {
+                above.children = None;
+            }
             self.free_node(child.node);
         }
     }
@@ -298,7 +341,7 @@ impl Trie {
     }
 
     pub(super) fn for_each_block(&self, visit: impl FnMut(Block)) {
-        self.nodes.iter().filter_map(|node| node.placed).map(|placed| placed.block).for_each(visit);
+        self.nodes.iter().filter_map(|node| node.placed).map(Placed::block).for_each(visit);
     }
 
     /// Calls `visit` with every prefix, in no order.
@@ -316,15 +359,15 @@ impl Trie {
 
     fn visit_node(&self, node: u32, at: Key, visit: &mut impl FnMut(Key, Id)) {
         let node = self.node(node);
-        let below = |byte: u8, len: u8| Key {
-            bits: at.bits | (u128::from(byte) << 120) >> at.len,
+        let below = |value: u8, len: u8| Key {
+            bits: at.bits | (u128::from(value) << (128 - STRIDE)) >> at.len,
             len: at.len + len,
         };
         for entry in &node.entries {
             visit(below(entry.first(), entry.len()), entry.id());
         }
-        for child in &node.children {
-            self.visit_node(child.node, below(child.byte, 8), visit);
+        for child in node.children() {
+            self.visit_node(child.node, below(child.at, NODE_BITS), visit);
         }
     }
 }
@@ -338,12 +381,24 @@ impl Entry {
 
 impl Node {
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.children.is_empty()
+        self.entries.is_empty() && self.children().is_empty()
     }
 
-    fn child(&self, byte: u8) -> Option<&Child> {
-        let at = self.children.binary_search_by_key(&byte, |child| child.byte).ok()?;
-        self.children.get(at)
+    pub(super) fn children(&self) -> &[Child] {
+        self.children.as_deref().map_or(&[], SmallVec::as_slice)
+    }
+
+    fn children_mut(&mut self) -> &mut SmallVec<[Child; 2]> {
+        self.children.get_or_insert_default()
+    }
+
+    fn child(&self, at: u8) -> Option<&Child> {
+        self.children().get(self.child_at(at).ok()?)
+    }
+
+    /// Where the child of a value is, or would have to be.
+    fn child_at(&self, value: u8) -> Result<usize, usize> {
+        self.children().binary_search_by_key(&value, |child| child.at)
     }
 
     /// Where a prefix is and what it leads to, or where it would have to be.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, btree_map},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     ops::RangeFrom,
 };
 
@@ -13,8 +13,27 @@ use super::{Family, Prefix};
 /// What covers a prefix is looked for at those lengths alone that are there: real tables have few.
 #[derive(Debug)]
 pub struct PrefixMap<V> {
-    values: BTreeMap<Prefix, V>,
+    /// Apart, since its keys are half as long, and compared at once.
+    values4: BTreeMap<Key4, V>,
+    values6: BTreeMap<Prefix, V>,
     lens: [Lens; 2],
+}
+
+/// An IPv4 prefix, in the order of prefixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key4(u64);
+
+impl Key4 {
+    fn of(prefix: Prefix) -> Option<Self> {
+        let IpAddr::V4(address) = prefix.address() else { return None };
+        Some(Self(u64::from(address.to_bits()) << 8 | u64::from(prefix.len())))
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the two parts of a key")]
+    fn prefix(self) -> Prefix {
+        let address = Ipv4Addr::from_bits((self.0 >> 8) as u32);
+        Prefix::host(address.into()).shortened(self.0 as u8)
+    }
 }
 
 /// The lengths that are there, ascending, and how often.
@@ -22,14 +41,17 @@ type Lens = BTreeMap<u8, usize>;
 
 impl<V> Default for PrefixMap<V> {
     fn default() -> Self {
-        Self { values: BTreeMap::new(), lens: Default::default() }
+        Self { values4: BTreeMap::new(), values6: BTreeMap::new(), lens: Default::default() }
     }
 }
 
 impl<V> PrefixMap<V> {
     /// Gives back what was there before.
     pub fn insert(&mut self, prefix: Prefix, value: V) -> Option<V> {
-        let before = self.values.insert(prefix, value);
+        let before = match Key4::of(prefix) {
+            Some(key) => self.values4.insert(key, value),
+            None => self.values6.insert(prefix, value),
+        };
         if before.is_none() {
             *self.lens[index(prefix)].entry(prefix.len()).or_default() += 1;
         }
@@ -37,7 +59,10 @@ impl<V> PrefixMap<V> {
     }
 
     pub fn remove(&mut self, prefix: Prefix) -> Option<V> {
-        let value = self.values.remove(&prefix)?;
+        let value = match Key4::of(prefix) {
+            Some(key) => self.values4.remove(&key),
+            None => self.values6.remove(&prefix),
+        }?;
         if let btree_map::Entry::Occupied(mut count) = self.lens[index(prefix)].entry(prefix.len())
         {
             *count.get_mut() -= 1;
@@ -49,15 +74,21 @@ impl<V> PrefixMap<V> {
     }
 
     pub fn get(&self, prefix: Prefix) -> Option<&V> {
-        self.values.get(&prefix)
+        match Key4::of(prefix) {
+            Some(key) => self.values4.get(&key),
+            None => self.values6.get(&prefix),
+        }
     }
 
     pub fn get_mut(&mut self, prefix: Prefix) -> Option<&mut V> {
-        self.values.get_mut(&prefix)
+        match Key4::of(prefix) {
+            Some(key) => self.values4.get_mut(&key),
+            None => self.values6.get_mut(&prefix),
+        }
     }
 
     pub fn contains(&self, prefix: Prefix) -> bool {
-        self.values.contains_key(&prefix)
+        self.get(prefix).is_some()
     }
 
     /// Prefixes of a family.
@@ -67,12 +98,16 @@ impl<V> PrefixMap<V> {
     }
 
     pub fn keys(&self) -> impl Iterator<Item = Prefix> {
-        self.values.keys().copied()
+        self.values4.keys().map(|key| key.prefix()).chain(self.values6.keys().copied())
     }
 
     /// From this one on, whether it is there or not.
     pub fn range(&self, from: RangeFrom<Prefix>) -> impl Iterator<Item = (Prefix, &V)> {
-        self.values.range(from).map(|(prefix, value)| (*prefix, value))
+        // Behind the last of IPv4 comes IPv6.
+        let first4 = Key4::of(from.start).unwrap_or(Key4(u64::MAX));
+        let four = self.values4.range(first4..).map(|(key, value)| (key.prefix(), value));
+        let six = self.values6.range(from).map(|(prefix, value)| (*prefix, value));
+        four.chain(six)
     }
 
     /// What covers this prefix, itself too, the longest first.

@@ -5,13 +5,12 @@ mod map;
 use std::{cmp::Ordering, fmt, net::IpAddr, str::FromStr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use self::map::PrefixMap;
 
 /// An IPv4 or IPv6 prefix without host bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix(IpNet);
 
 /// IPv4 first, then by address, and at one address the shorter first.
@@ -168,25 +167,38 @@ impl FromStr for Prefix {
     type Err = PrefixError;
 
     fn from_str(text: &str) -> Result<Self, PrefixError> {
-        if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self::host(address));
+        let malformed = || PrefixError::Malformed(text.to_owned());
+        if !text.contains('/') {
+            return text.parse().map(Self::host).map_err(|_| malformed());
         }
-        let net = text.parse().map_err(|_| PrefixError::Malformed(text.to_owned()))?;
-        Self::new(net)
+        Self::new(text.parse().map_err(|_| malformed())?)
     }
 }
 
-impl TryFrom<String> for Prefix {
-    type Error = PrefixError;
-
-    fn try_from(text: String) -> Result<Self, PrefixError> {
-        text.parse()
+/// As text. A load has a million of them: none is copied on its way.
+impl Serialize for Prefix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
-impl From<Prefix> for String {
-    fn from(prefix: Prefix) -> Self {
-        prefix.to_string()
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text)
+    }
+}
+
+struct Text;
+
+impl de::Visitor<'_> for Text {
+    type Value = Prefix;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a prefix")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Prefix, E> {
+        text.parse().map_err(E::custom)
     }
 }
 

@@ -10,6 +10,7 @@ mod sets;
 mod spread;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
@@ -122,7 +123,7 @@ impl Failures {
     }
 
     fn note_prefix(&mut self, prefix: Prefix, error: TableError) {
-        self.dirty.prefixes.insert(prefix);
+        self.dirty.prefixes.push(prefix);
         self.note(error);
     }
 
@@ -316,12 +317,10 @@ impl Installed {
         how: Prefixes,
         failures: &mut Failures,
     ) -> Vec<Change> {
-        let all: BTreeSet<Prefix>;
         let prefixes = if dirty.all {
-            all = table.prefixes().into_iter().chain(rib.prefixes()).collect();
-            &all
+            in_order(table.prefixes().into_iter().chain(rib.prefixes()).collect::<Vec<_>>().into())
         } else {
-            &dirty.prefixes
+            in_order(Cow::Borrowed(&dirty.prefixes))
         };
         let mut locals = Vec::new();
         let mut others = Vec::new();
@@ -398,4 +397,14 @@ impl Installed {
             self.sets.give_back(route, &mut self.hops);
         }
     }
+}
+
+/// Each once, and side by side what lies side by side in memory. Those of a load are so already.
+fn in_order(mut prefixes: Cow<'_, [Prefix]>) -> Cow<'_, [Prefix]> {
+    if !prefixes.is_sorted_by(|one, other| one < other) {
+        let all = prefixes.to_mut();
+        all.sort_unstable();
+        all.dedup();
+    }
+    prefixes
 }

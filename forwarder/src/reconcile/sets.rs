@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
 use forwarder_common::{
     abi::{BUCKETS_MAX, BucketRange, ROUTE_IDS_FIRST, RouteId, RouteWord},
     verdict::Reason,
@@ -25,8 +26,9 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Sets {
-    ids: HashMap<Arc<Paths>, RouteId>,
-    installed: HashMap<RouteId, InstalledSet>,
+    // Looked into for each prefix of a load.
+    ids: HashMap<Arc<Paths>, RouteId, RandomState>,
+    installed: HashMap<RouteId, InstalledSet, RandomState>,
     free: Ids,
     buckets: Ranges,
     /// How many there may be.
@@ -47,8 +49,8 @@ struct InstalledSet {
 impl Sets {
     pub(super) fn new(max: u32) -> Self {
         Self {
-            ids: HashMap::new(),
-            installed: HashMap::new(),
+            ids: HashMap::default(),
+            installed: HashMap::default(),
             free: Ids::new(ROUTE_IDS_FIRST, ROUTE_IDS_FIRST + max),
             buckets: Ranges::new(BUCKETS_MAX),
             max,

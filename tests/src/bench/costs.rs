@@ -77,7 +77,7 @@ pub(crate) fn memory(fib: &Fib<Shared>, words: &[AtomicU32], table: &Table) -> M
     let is_touched =
         |page: &&[AtomicU32]| page.iter().any(|word| word.load(Relaxed) != LEAF | ROUTE_NONE);
     let touched = root.chunks(PAGE).filter(is_touched).count();
-    Memory { nodes: fib.usage().used, root: touched as u64 * PAGE as u64 * 4 }
+    Memory { nodes: fib.reached(), root: touched as u64 * PAGE as u64 * 4 }
 }
 
 /// Each update alone, as the daemon makes them.

@@ -28,6 +28,8 @@ pub(crate) type Program = Option<Candidate>;
 pub(crate) struct Speed {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) samples: BTreeMap<(Program, usize), Vec<f64>>,
+    /// Cache lines of the FIB that a lookup looks at, by kind.
+    pub(crate) lines: Vec<f64>,
     /// What a system call costs beside its runs; taken off already.
     pub(crate) fixed: Duration,
 }

@@ -4,6 +4,7 @@
 mod costs;
 mod figures;
 mod floors;
+mod lines;
 mod machine;
 mod plot;
 mod report;

@@ -36,7 +36,11 @@ pub(crate) fn print(figures: &Figures) {
         }
         println!();
     }
-    println!();
+    print!("| cache lines of the FIB a lookup |");
+    for lines in &speed.lines {
+        print!(" {lines:.2} |");
+    }
+    println!("\n");
     costs(figures);
 }
 
@@ -122,6 +126,7 @@ pub(crate) fn json(figures: &Figures) -> Value {
         "source": figures.source,
         "routes": figures.routes,
         "lookups": lookups,
+        "cache_lines": speed.lines,
         "answers": wrong.collect::<Vec<_>>(),
         "memory_bytes": { "nodes": memory.nodes, "root_touched": memory.root },
         "load_s": {

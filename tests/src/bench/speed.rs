@@ -17,7 +17,10 @@ use forwarder_tests::{
     },
 };
 
-use crate::figures::{PROGRAMS, Program, Speed};
+use crate::{
+    figures::{PROGRAMS, Program, Speed},
+    lines,
+};
 
 const KINDS: [Kind; 5] = [Kind::Hot, Kind::Flows64, Kind::Zipf, Kind::Uniform, Kind::Prefixes];
 
@@ -79,6 +82,8 @@ pub(crate) fn measure(programs: &Programs, table: &Table, plan: &Plan) -> Result
     let fixed = fixed(programs, table)?;
     let mut speed = Speed { kinds: KINDS.into(), fixed, ..Speed::default() };
     let traces = KINDS.map(|kind| trace::trace(table, kind, trace::LEN, 1));
+    let lines = |trace: &Vec<u128>| lines::a_lookup(programs.fib_words(), table.family, trace);
+    speed.lines = traces.iter().map(lines).collect();
     for round in 0..plan.rounds {
         for (at, trace) in traces.iter().enumerate() {
             programs.set_trace(table.family, trace);

@@ -198,3 +198,33 @@ fn what_is_repeated_is_read_as_if_it_were_not() {
         assert_eq!(load(&text, Existing::Refuse).unwrap_err().line, line);
     }
 }
+
+#[test]
+fn a_line_that_need_not_be_taken_apart_is_read_as_one_that_must() {
+    let read = |line: &str| {
+        let text = format!("{line}\nnexthop via 198.18.1.2\n198.18.9.0/24 dev eth1\n");
+        load(text.as_bytes(), Existing::Refuse).map(|batch| batch.routes)
+    };
+    let plain = "198.18.2.0/24 via 198.18.1.3";
+    // What goes on with `nexthop` is refused behind `via`, whichever way its first line was read.
+    assert!(read(plain).is_err());
+    for line in ["198.18.2.0/24", plain, "198.18.2.0/24 via 198.18.1.3 dev eth1"] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let others = [
+            format!(" {line}"),
+            format!("{line} "),
+            format!("{line} # and more"),
+            format!("{line}\r"),
+            words.join("\t"),
+            words.join("  "),
+            format!("route add {line}"),
+        ];
+        let messages = |line: &str| read(line).map_err(|error| (error.number, error.message));
+        for other in others {
+            assert_eq!(messages(&other), messages(line), "{other:?}");
+            let alone =
+                |line: &str| load(line.as_bytes(), Existing::Refuse).map_err(|it| it.message);
+            assert_eq!(alone(&other), alone(line), "{other:?}");
+        }
+    }
+}

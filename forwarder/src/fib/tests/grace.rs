@@ -33,7 +33,7 @@ fn stalled(mut grace: impl FnMut() -> bool) -> [RouteId; 2] {
     let others4: Vec<String> = (0..=255).map(|i| format!("10.{i}.2.0/24")).collect();
     let others6: Vec<String> = (0..=255).map(|i| format!("2002:{i:x}b8:0:2::/64")).collect();
     [("198.18.2.0/24", others4), ("2001:db8:0:2::/64", others6)].map(|(own, others)| {
-        let mut fib = fib(900);
+        let mut fib = fib(300);
         fib.apply(&[(prefix(own), Some(7))], &mut no_grace).unwrap();
         let memory = fib.memory.clone();
         let meanwhile = || {

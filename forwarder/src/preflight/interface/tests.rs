@@ -80,7 +80,9 @@ fn what_stands_against_an_interface() {
             }),
             "eth0 has an XDP program already (id 42, generic; id 43, offloaded): remove it with \
              `ip link set dev eth0 xdpgeneric off && ip link set dev eth0 xdpoffload off`; if that \
-             says busy, end the program that holds it (`bpftool link`)",
+             is refused, something holds it: what a killed forwarder of another name has left \
+             (`ls /sys/fs/bpf/forwarder`) goes with `forwarder --name NAME unload`, else see \
+             `bpftool link`",
         ),
         (
             "ours alone",
