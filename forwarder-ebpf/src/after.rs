@@ -119,12 +119,12 @@ fn is_ours(index: u32, id: u32) -> bool {
 }
 
 #[inline(always)]
-fn transmitted(egress: u32, sent: u64, loss: Loss, lost: u64) -> Option<()> {
+fn transmitted(egress: u32, sent: u64, loss: Loss, unsent: u64) -> Option<()> {
     let transmits = TRANSMITS.get_ptr_mut(egress)?;
     // SAFETY: as in `xdp_redirect_err`.
     let transmits = unsafe { &mut *transmits };
     transmits.sent = transmits.sent.wrapping_add(sent);
-    add_loss(&mut transmits.lost, loss, lost)
+    add_loss(&mut transmits.lost, loss, unsent)
 }
 
 #[inline(always)]
