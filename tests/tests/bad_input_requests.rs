@@ -141,7 +141,7 @@ fn next_hops_that_cannot_be_reached_are_refused_by_name() {
         ("via 198.18.7.7", nowhere.as_str()),
         ("via 198.18.1.2 dev eth1", "next hop 198.18.1.2 is in no subnet of eth1 (198.18.2.1/24, "),
         ("dev eth7", "there is no interface eth7: this forwarder has eth0: 198.18.1.1/24, "),
-        ("dev lo", "lo is not an interface of this forwarder"),
+        ("dev lo", "lo is no Ethernet interface, and cannot be one of this forwarder: "),
         ("via 198.18.2.1", "198.18.2.1 cannot be a next hop: it is an address of this host"),
         (
             "via 198.18.2.255",

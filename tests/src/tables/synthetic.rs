@@ -231,6 +231,8 @@ fn at(number: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use forwarder_common::abi::ROUTE_IDS_FIRST;
+
     use super::{super::bits_of, *};
 
     #[test]
@@ -243,7 +245,8 @@ mod tests {
             assert!(share.contains(&(lengths[most] * 100 / count)), "{:?}", &lengths[..=128]);
             let long = usize::from(bits_of(family)) / 4 * 3 + 1;
             assert!(lengths[long..].iter().sum::<usize>() > 50);
-            let transits = table.routes.iter().filter(|route| route.id < 7).count();
+            let transits =
+                table.routes.iter().filter(|route| route.id < ROUTE_IDS_FIRST + 4).count();
             assert!((45..60).contains(&(transits * 100 / count)), "{transits}");
         }
     }

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(
             fault("forwarder/src/dataplane/tables.rs", "let x = unsafe { *p };").unwrap(),
             "forwarder/src/dataplane/tables.rs:1: names `unsafe`, which only \
-             forwarder/src/dataplane/memory.rs may"
+             forwarder/src/dataplane/memory.rs and forwarder/src/xtables/socket_option.rs may"
         );
         for text in ["let x: ::aya::Ebpf;", "use aya_obj as object;", "pub use aya;"] {
             assert!(fault("forwarder/src/engine.rs", text).is_some(), "{text}");

@@ -225,3 +225,23 @@ fn a_list_that_comes_again_changes_nothing_but_what_has_changed() {
     routing.apply(list(vec![one])).unwrap();
     assert_eq!(port(&routing, "198.19.1.1"), Some(Ok(ETH1)));
 }
+
+#[test]
+fn pages_show_each_route_once_and_in_order_whoever_has_it() {
+    let mut routing = with_neighbours(limits(10_000, 100));
+    let prefix_of = |number: u32| format!("198.19.{}.{}/32", number / 250, number % 250);
+    let linux: Vec<Event> = (0..1500)
+        .filter(|number| number % 3 != 0)
+        .map(|number| told(&prefix_of(number), by(ETH1, "198.18.2.2")))
+        .collect();
+    routing.apply(linux).unwrap();
+    let ours = (0..1500).filter(|number| number % 2 == 0);
+    let ours = ours.map(|number| route(&prefix_of(number), Some("198.18.1.2"), None)).collect();
+    routing.load(ours, Existing::Refuse).unwrap();
+
+    let shown = routing.show(&Selector::default());
+    let key = |entry: &RouteEntry| (entry.route.prefix, entry.linux.is_some());
+    assert_eq!(shown.len(), 1000 + 750);
+    assert!(shown.is_sorted_by(|one, next| key(one) < key(next)), "each once, ours first");
+    assert!(routing.page(&Selector::default(), None).entries.len() < 300, "a page at a time");
+}
