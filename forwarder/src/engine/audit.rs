@@ -2,7 +2,10 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 
 use super::{AuditPage, Refusal, run::Engine};
 use crate::{
@@ -74,34 +77,31 @@ impl Engine {
         if prefixes.len() == count {
             page.more_after = prefixes.last().copied();
         }
-        for destination in prefixes.into_iter().flat_map(edges) {
-            page.checked += 1;
-            page.differences.extend(self.lasting_difference(destination, events).await?);
+        let mut suspects: Vec<IpAddr> = prefixes.into_iter().flat_map(edges).collect();
+        page.checked = suspects.len() as u64;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 && !suspects.is_empty() {
+                self.listen_for(SETTLED, events).await;
+            }
+            page.differences.clear();
+            for destination in suspects {
+                let linux = self.requests.lookup(destination).await;
+                let linux = linux.map_err(|error| Refusal::new(error.to_string()))?;
+                page.differences.extend(self.routing.difference(destination, &linux));
+            }
+            suspects = page.differences.iter().map(|difference| difference.destination).collect();
         }
         self.audited.checked += page.checked;
         self.audited.differences += page.differences.len() as u64;
         Ok(page)
     }
 
-    async fn lasting_difference(
-        &mut self,
-        destination: IpAddr,
-        events: &mut mpsc::Receiver<Event>,
-    ) -> Result<Option<Difference>, Refusal> {
-        let mut found = None;
-        for attempt in 0..ATTEMPTS {
-            if attempt > 0 {
-                while let Ok(Some(event)) = timeout(SETTLED, events.recv()).await {
-                    self.apply_with(event, events).await;
-                }
-            }
-            let linux = self.requests.lookup(destination).await;
-            let linux = linux.map_err(|error| Refusal::new(error.to_string()))?;
-            found = self.routing.difference(destination, &linux);
-            if found.is_none() {
-                break;
-            }
+    /// Takes in what comes in this time, and no longer, however much comes.
+    async fn listen_for(&mut self, time: Duration, events: &mut mpsc::Receiver<Event>) {
+        let deadline = Instant::now() + time;
+        while let Ok(Some(event)) = timeout_at(deadline, events.recv()).await {
+            self.apply_with(event, events).await;
         }
-        Ok(found)
+        self.renew_lease();
     }
 }
