@@ -1,12 +1,7 @@
 //! FRR: a process for the kernel's table (zebra) and one for each protocol.
 
 use std::{
-    ffi::CString,
-    fs, io,
-    os::unix::process::CommandExt,
-    path::Path,
-    process::Command,
-    thread,
+    ffi::CString, fs, io, os::unix::process::CommandExt, path::Path, process::Command, thread,
     time::Duration,
 };
 
@@ -29,9 +24,9 @@ const GROUP: &str = "frrvty";
 /// When dropped its daemons are killed: what they have written to the kernel stays there.
 #[derive(Debug)]
 pub struct Frr {
-    // Dropped in this order.
-    protocols: Vec<Process>,
+    // Dropped in this order: zebra would take away the routes of a protocol that has ended.
     zebra: Process,
+    protocols: Vec<Process>,
     folder: TempDir,
 }
 

@@ -146,15 +146,6 @@ fn number_of(frame: &[u8]) -> Option<u32> {
     (to == PORT).then_some(u32::from_be_bytes(number))
 }
 
-/// The same event with the forwarder and without, each in a lab of its own; says what it cost.
-pub(crate) fn compare(what: &str, run: impl Fn(&Site) -> Losses) -> [Losses; 2] {
-    [Site::with_forwarder(), Site::linux_alone()].map(|site| {
-        let losses = run(&site);
-        say(what, &site, losses);
-        losses
-    })
-}
-
 /// With `--show-output` it is seen.
 pub(crate) fn say(what: &str, site: &Site, Losses { sent, lost, by_linux }: Losses) {
     let name = site.name();

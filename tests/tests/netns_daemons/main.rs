@@ -2,6 +2,7 @@
 //! sessions come up by its interfaces, traffic follows their routes, and what an event costs is
 //! counted in lost frames, beside what it costs Linux alone.
 
+mod bird;
 mod frr;
 mod losses;
 mod site;

@@ -87,6 +87,13 @@ impl Site {
         });
         assert!(waited.is_ok(), "{prefix} by {devices:?}: Linux {linux:#}\nforwarder {ours:#}");
     }
+
+    /// By which links Linux's table leads to a prefix.
+    pub(crate) fn links(&self, prefix: &str) -> Vec<u8> {
+        let devices = usable(&linux_routes(&self.lab().router, prefix));
+        let link = |device: &String| device.strip_prefix("eth")?.parse().ok();
+        devices.iter().filter_map(link).collect()
+    }
 }
 
 /// A at link 0, B and C at links 1 and 2, all of whose addresses are known.
@@ -119,7 +126,8 @@ pub(crate) fn linux_routes(router: &Host, prefix: &str) -> Value {
 /// and `route show` both tell.
 fn usable(routes: &Value) -> Vec<String> {
     let route = &routes[0];
-    let several = route["nexthops"].as_array().map_or_else(|| vec![route], |it| it.iter().collect());
+    let several =
+        route["nexthops"].as_array().map_or_else(|| vec![route], |it| it.iter().collect());
     let is_usable = |hop: &&Value| {
         let flags = hop["flags"].as_array().into_iter().flatten();
         let is_dead = flags.into_iter().any(|it| it == "dead" || it == "linkdown");
