@@ -130,7 +130,8 @@ fn usable(routes: &Value) -> Vec<String> {
         route["nexthops"].as_array().map_or_else(|| vec![route], |it| it.iter().collect());
     let is_usable = |hop: &&Value| {
         let flags = hop["flags"].as_array().into_iter().flatten();
-        let is_dead = flags.into_iter().any(|it| it == "dead" || it == "linkdown");
+        // Linux goes on sending by a next hop whose link is down, until somebody takes it away.
+        let is_dead = flags.into_iter().any(|it| it == "dead");
         let state = hop.get("state").and_then(Value::as_str);
         !is_dead && state.is_none_or(|state| state == "forwarding")
     };
@@ -174,11 +175,12 @@ pub(crate) fn cut(lab: &Lab, link: u8) {
     lab.hosts[usize::from(link)].ip("link set eth0 down").unwrap();
 }
 
-/// Mends it. What Linux has forgotten of the host comes back too.
+/// Mends it. What Linux has forgotten of the host comes back first: BIRD looks for a link-local
+/// address when a link comes up, and not again.
 pub(crate) fn mend(lab: &Lab, link: u8) {
     let host = &lab.hosts[usize::from(link)];
-    host.ip("link set eth0 up").unwrap();
     for address in [format!("{}/64", host6(link)), format!("{}/64", link_local(link))] {
         host.ip(&format!("address replace {address} dev eth0")).unwrap();
     }
+    host.ip("link set eth0 up").unwrap();
 }

@@ -2,24 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forwarder_tests::testbed::Testbed;
+use anyhow::Result;
+use forwarder_tests::{
+    testbed::{SOON, Testbed},
+    wait::wait_until,
+};
 use serde_json::Value;
 
 /// Gateway and interface of each next hop, by prefix; of several routes of a prefix, all of them.
 type Table = BTreeMap<String, BTreeSet<(String, String)>>;
 
-/// Both tables have the same prefixes, with the same next hops.
+/// Both tables have the same prefixes, with the same next hops, as soon as nothing changes.
 pub(crate) fn assert_equal_tables(testbed: &Testbed) {
-    let linux = ["-4", "-6"].map(|family| {
-        let text = testbed.lab.router.ip(&format!("{family} -j route show")).unwrap();
-        table(&serde_json::from_str(&text).unwrap(), family == "-6")
+    let mut tables = (Table::new(), Table::new());
+    let waited = wait_until("equal tables", SOON, || {
+        tables = (ours(testbed)?, linux(testbed)?);
+        Ok((tables.0 == tables.1).then_some(()))
     });
-    let mut linux: Table = linux.into_iter().flatten().collect();
-    // To link-local addresses nobody forwards (RFC 4291, 2.5.6).
-    linux.remove("fe80::/64");
-    let shown = testbed.daemon.forwarder().json("route show").unwrap();
+    let (ours, linux) = tables;
     assert!(linux.len() > 4, "{linux:#?}");
-    assert_eq!(table(&shown, false), linux);
+    assert!(waited.is_ok(), "ours: {ours:#?}\nLinux's: {linux:#?}");
+}
+
+fn ours(testbed: &Testbed) -> Result<Table> {
+    Ok(table(&testbed.daemon.forwarder().json("route show")?, false))
+}
+
+fn linux(testbed: &Testbed) -> Result<Table> {
+    let of = |family| -> Result<Value> {
+        let text = testbed.lab.router.ip(&format!("{family} -j route show"))?;
+        Ok(serde_json::from_str(&text)?)
+    };
+    let mut both = table(&of("-4")?, false);
+    both.extend(table(&of("-6")?, true));
+    // To link-local addresses nobody forwards (RFC 4291, 2.5.6).
+    both.remove("fe80::/64");
+    Ok(both)
 }
 
 fn table(routes: &Value, is_ipv6: bool) -> Table {
