@@ -30,6 +30,7 @@ pub mod netns;
 pub mod offload;
 pub mod process;
 pub mod programs;
+pub mod routing;
 pub mod scrape;
 pub mod skip;
 pub mod stats;

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use crate::{daemon, netns::Namespace};
+use crate::{daemon, netns::Namespace, routing};
 
 /// Set to `1`, every skip is a failure: a machine that must have everything sets it.
 pub const REQUIRE_ALL: &str = "FORWARDER_REQUIRE_ALL";
@@ -40,6 +40,15 @@ pub fn forwarder() -> Result<(), String> {
         binary.display(),
         daemon::BINARY
     ))
+}
+
+/// A lab with the forwarder in it, and these programs of FRR and BIRD.
+pub fn routing_daemons(programs: &[&str]) -> Result<(), String> {
+    forwarder()?;
+    match programs.iter().find(|program| routing::find(program).is_none()) {
+        None => Ok(()),
+        Some(program) => Err(format!("needs {program} (Debian: frr bird2)")),
+    }
 }
 
 /// A command of this name, which understands this argument.

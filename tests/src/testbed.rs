@@ -27,6 +27,8 @@ pub const SOON: Duration = Duration::from_secs(10);
 
 /// Types of ICMPv6: multicast listeners and neighbour discovery.
 const DISCOVERY: RangeInclusive<u8> = 130..=137;
+/// Port of TCP.
+const BGP: u16 = 179;
 
 #[derive(Debug)]
 pub struct Testbed {
@@ -165,13 +167,14 @@ pub fn routes_beyond(link: u8) -> [String; 2] {
 }
 
 /// Whether a frame is what hosts say to each other, and not how they find each other (ARP, MLD,
-/// neighbour discovery).
+/// neighbour discovery) or what their routing daemons do (IGMP, OSPF, BGP).
 pub fn is_traffic(frame: &[u8]) -> bool {
     let ip = [ether_type::IPV4, ether_type::IPV6].map(u16::to_be_bytes);
     let is_ip = frame.get(12..14).is_some_and(|kind| ip.iter().any(|it| it == kind));
-    let is_discovery = Packet::of_frame(frame).is_ok_and(|packet| {
-        let icmp = packet.icmp().filter(|_| packet.protocol == protocol::ICMPV6);
-        icmp.is_some_and(|icmp| DISCOVERY.contains(&icmp.kind))
+    let is_control = Packet::of_frame(frame).is_ok_and(|packet| match packet.protocol {
+        protocol::ICMPV6 => packet.icmp().is_some_and(|icmp| DISCOVERY.contains(&icmp.kind)),
+        protocol::TCP => packet.ports().is_some_and(|(from, to)| from == BGP || to == BGP),
+        protocol => [protocol::IGMP, protocol::OSPF].contains(&protocol),
     });
-    is_ip && !is_discovery
+    is_ip && !is_control
 }

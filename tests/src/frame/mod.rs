@@ -20,6 +20,7 @@ pub mod ether_type {
 pub mod protocol {
     pub const HOP_BY_HOP: u8 = 0;
     pub const ICMP: u8 = 1;
+    pub const IGMP: u8 = 2;
     pub const TCP: u8 = 6;
     pub const UDP: u8 = 17;
     pub const ROUTING: u8 = 43;
@@ -27,6 +28,7 @@ pub mod protocol {
     pub const ICMPV6: u8 = 58;
     pub const NOTHING: u8 = 59;
     pub const DESTINATION_OPTIONS: u8 = 60;
+    pub const OSPF: u8 = 89;
 }
 
 pub fn mac_text(mac: Mac) -> String {

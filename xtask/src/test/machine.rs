@@ -25,6 +25,32 @@ const TOOLS: [(&str, &str); 6] = [
     ("nft", "nftables"),
     ("iptables-legacy", "iptables"),
 ];
+/// Tools of packages that would bring a service along and start it: their files are taken out of
+/// the packages, and nothing is installed.
+const UNPACKED: [Unpacked; 2] = [
+    Unpacked {
+        tools: &["promtool"],
+        packages: &["prometheus"],
+        folders: ["usr/bin", "usr/sbin"],
+        needs_libraries: false,
+    },
+    Unpacked {
+        tools: &["zebra", "bgpd", "bird"],
+        packages: &["frr", "bird2"],
+        folders: ["usr/lib/frr", "usr/sbin"],
+        needs_libraries: true,
+    },
+];
+
+struct Unpacked {
+    tools: &'static [&'static str],
+    packages: &'static [&'static str],
+    /// Of the tree of files, where the tools lie.
+    folders: [&'static str; 2],
+    /// Whether it takes libraries that a machine does not have anyway.
+    needs_libraries: bool,
+}
+
 const APT_LIMIT: Duration = Duration::from_mins(5);
 
 /// Gets what is missing where we may, names what stays missing, and returns the path for the
@@ -37,10 +63,15 @@ pub(crate) fn prepare(workspace: &Workspace) -> Result<OsString> {
     let mut folders: Vec<PathBuf> =
         env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     folders.extend(["/usr/sbin".into(), "/sbin".into()]);
-    match promtool(&workspace.target.join("toolchain/prometheus")) {
-        Ok(None) => {}
-        Ok(Some(folder)) => folders.insert(0, folder),
-        Err(error) => println!("promtool is missing (Debian: prometheus): {error:#}"),
+    for unpacked in UNPACKED {
+        match unpacked.folders(&workspace.target.join("toolchain")) {
+            Ok(more) => folders.extend(more),
+            Err(error) => {
+                let Unpacked { tools, packages, .. } = unpacked;
+                let (tools, packages) = (tools.join(", "), packages.join(" "));
+                println!("missing for some tests: {tools} (Debian: {packages}): {error:#}");
+            }
+        }
     }
     if process::is_root() {
         mount_bpffs()?;
@@ -64,31 +95,66 @@ fn install(missing: &[(&str, &str)]) -> Result<()> {
     with_fresh_lists(&mut command)
 }
 
-/// The folder with promtool, unless it is on the path already. Only the file is taken out of the
-/// package: installed, it would bring a server along and start it.
-fn promtool(folder: &Path) -> Result<Option<PathBuf>> {
-    if on_path("promtool").is_some() {
-        return Ok(None);
+impl Unpacked {
+    /// The folders that the tools lie in; none if all are there already.
+    fn folders(&self, toolchain: &Path) -> Result<Vec<PathBuf>> {
+        let there =
+            |tool: &&str| on_path(tool).is_some() || Path::new("/usr/lib/frr").join(tool).exists();
+        if self.tools.iter().all(there) {
+            return Ok(Vec::new());
+        }
+        let tree = toolchain.join(self.packages[0]);
+        let folders = self.folders.map(|folder| tree.join(folder)).to_vec();
+        let unpacked = |tool: &&str| folders.iter().any(|folder| folder.join(tool).exists());
+        if !self.tools.iter().all(unpacked) {
+            self.unpack(&tree)?;
+        }
+        Ok(folders)
     }
-    let bin = folder.join("usr/bin");
-    if bin.join("promtool").exists() {
-        return Ok(Some(bin));
+
+    fn unpack(&self, tree: &Path) -> Result<()> {
+        if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
+            bail!("there is no apt to fetch it");
+        }
+        println!("fetching for the tests, to be unpacked alone: {}", self.packages.join(" "));
+        let packages = self.with_libraries()?;
+        let download = tree.join("download");
+        fs::create_dir_all(&download)?;
+        let mut command = Command::new("apt-get");
+        command.current_dir(&download).args(["download", "-q"]).args(packages);
+        // apt's own user may not write here.
+        command.args(["-o", "APT::Sandbox::User=root"]);
+        with_fresh_lists(&mut command)?;
+        for package in fs::read_dir(&download)? {
+            process::run(Command::new("dpkg-deb").arg("-x").arg(package?.path()).arg(tree))?;
+        }
+        Ok(fs::remove_dir_all(&download)?)
     }
-    if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
-        bail!("there is no apt to fetch it");
+
+    /// The packages, and what apt would install with them here.
+    fn with_libraries(&self) -> Result<Vec<String>> {
+        let packages = self.packages.iter().map(|it| (*it).to_owned());
+        if !self.needs_libraries {
+            return Ok(packages.collect());
+        }
+        let mut command = Command::new("apt-get");
+        command.args(["install", "--simulate", "-q", "--no-install-recommends"]);
+        command.args(self.packages);
+        let simulated = match process::output(&mut command) {
+            Ok(simulated) => simulated,
+            Err(_) => {
+                with_fresh_lists(&mut command)?;
+                process::output(&mut command)?
+            }
+        };
+        Ok(would_install(&simulated))
     }
-    println!("fetching promtool for the tests, out of Debian's package prometheus");
-    let download = folder.join("download");
-    fs::create_dir_all(&download)?;
-    let mut command = Command::new("apt-get");
-    command.current_dir(&download).args(["download", "-q", "prometheus"]);
-    // apt's own user may not write here.
-    command.args(["-o", "APT::Sandbox::User=root"]);
-    with_fresh_lists(&mut command)?;
-    let package = fs::read_dir(&download)?.next().context("apt fetched nothing")??.path();
-    process::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(folder))?;
-    fs::remove_dir_all(&download)?;
-    Ok(Some(bin))
+}
+
+/// The packages on lines such as `Inst frr (8.4.4 Debian:12 [amd64])`.
+fn would_install(simulated: &str) -> Vec<String> {
+    let lines = simulated.lines().filter_map(|line| line.strip_prefix("Inst "));
+    lines.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// Lists of packages may be missing or old on a new machine: the second try has new ones.
@@ -123,6 +189,16 @@ fn is_bpffs(mounts: &str, folder: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_apt_would_install_is_read() {
+        let simulated = "NOTE: This is only a simulation!\nThe following NEW packages:\n  frr\n\
+            Inst libyang2 (2.1.30-2 Debian:12.15/oldstable [amd64])\n\
+            Inst frr (8.4.4-1.1~deb12u2 Debian:12.15/oldstable [amd64])\n\
+            Conf frr (8.4.4-1.1~deb12u2 Debian:12.15/oldstable [amd64])\n";
+        assert_eq!(would_install(simulated), ["libyang2", "frr"]);
+        assert_eq!(would_install(""), Vec::<String>::new());
+    }
 
     #[test]
     fn a_mounted_bpffs_is_seen() {
