@@ -11,7 +11,7 @@ use forwarder_tests::{
 };
 
 use crate::{
-    losses::{Losses, losses, say},
+    losses::{losses, say},
     site::{BOTH, FAR4, FAR6, Site, carries, carries_far, cut, flows, linux_routes, mend},
     tables::assert_equal_tables,
 };
