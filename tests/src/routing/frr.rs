@@ -84,7 +84,7 @@ fn groups() -> Result<String> {
     let others = groups.lines().filter(|line| !line.starts_with(&prefix));
     let unused = "65533";
     let ours = format!("{prefix}x:{unused}:root");
-    Ok(others.chain([ours.as_str()]).map(|line| format!("{line}\n")).collect())
+    Ok(others.chain([ours.as_str()]).flat_map(|line| [line, "\n"]).collect())
 }
 
 /// Gives the process mounts of its own: its group, and empty folders where FRR writes whatever its

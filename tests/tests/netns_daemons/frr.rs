@@ -54,7 +54,7 @@ fn peer(link: u8, announced: &[&str]) -> String {
     let net = link + 1;
     let routes = |wanted: &dyn Fn(&&&str) -> bool| {
         let routes = announced.iter().filter(wanted);
-        routes.map(|it| format!("route {it} blackhole; ")).collect::<String>()
+        routes.flat_map(|it| ["route ", it, " blackhole; "]).collect::<String>()
     };
     let only4 = routes(&|it| !it.contains(':') && **it != OVER6);
     let over6 = routes(&|it| **it == OVER6);
@@ -173,8 +173,8 @@ fn what_a_peer_takes_back_costs_no_frame() {
 
 #[test]
 fn a_link_that_flaps_costs_what_it_costs_linux() {
-    require!(skip::routing_daemons(&NEEDS));
     const ONLY_C: &str = "198.19.103.0/24";
+    require!(skip::routing_daemons(&NEEDS));
     for site in [Site::with_forwarder(), Site::linux_alone()] {
         let daemons = Daemons::start(site.lab());
         daemons.announce(2, &[FAR4, FAR6, ONLY_C]);
@@ -200,9 +200,9 @@ fn a_link_that_flaps_costs_what_it_costs_linux() {
 
 #[test]
 fn what_frr_has_left_is_followed_until_it_starts_again() {
-    require!(skip::routing_daemons(&NEEDS));
     const ONCE: &str = "198.19.104.0/24";
     const NEW: &str = "198.19.105.0/24";
+    require!(skip::routing_daemons(&NEEDS));
     for site in [Site::with_forwarder(), Site::linux_alone()] {
         let Daemons { frr: first, peers } = Daemons::start(site.lab());
         peers[0].configure(&peer(1, &[FAR4, FAR6, ONCE])).unwrap();

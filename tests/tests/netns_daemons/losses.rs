@@ -98,7 +98,8 @@ fn send(a: &Wire, number: &AtomicU32, is_over: &AtomicBool) {
 
 /// Of many flows, to both families in turn.
 fn numbered(number: u32) -> Frame {
-    let frame = if number % 2 == 0 { Testbed::frame4(0, 1) } else { Testbed::frame6(0, 1) };
+    let frame =
+        if number.is_multiple_of(2) { Testbed::frame4(0, 1) } else { Testbed::frame6(0, 1) };
     let flow = u16::try_from(number / 2 % 4096).expect("below the modulus");
     frame.udp(1024 + flow, PORT).payload(&number.to_be_bytes())
 }
