@@ -140,12 +140,11 @@ impl Unpacked {
         let mut command = Command::new("apt-get");
         command.args(["install", "--simulate", "-q", "--no-install-recommends"]);
         command.args(self.packages);
-        let simulated = match process::output(&mut command) {
-            Ok(simulated) => simulated,
-            Err(_) => {
-                with_fresh_lists(&mut command)?;
-                process::output(&mut command)?
-            }
+        let simulated = if let Ok(simulated) = process::output(&mut command) {
+            simulated
+        } else {
+            with_fresh_lists(&mut command)?;
+            process::output(&mut command)?
         };
         Ok(would_install(&simulated))
     }
