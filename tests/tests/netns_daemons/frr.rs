@@ -136,8 +136,8 @@ fn groups_of_frr_and_ipv4_over_ipv6_are_followed() {
     carries(testbed, &over6(), &BOTH);
     assert_equal_tables(testbed);
 
-    // What is the router's own went up: neighbours in BGP send with a TTL of 1 (RFC 4271 leaves it
-    // open, BIRD and FRR do). Nothing else came by those interfaces.
+    // What is the router's own went up: both daemons speak BGP with a TTL of 1 to direct neighbours.
+    // Nothing else came by those interfaces.
     let stats = testbed.daemon.stats().unwrap();
     for port in ["eth1", "eth2"].map(|name| stats.interface(name)) {
         let own = port.passed(Reason::TtlExpired) + port.passed(Reason::Local);

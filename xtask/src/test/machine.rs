@@ -105,7 +105,8 @@ impl Unpacked {
         }
         let tree = toolchain.join(self.packages[0]);
         let folders = self.folders.map(|folder| tree.join(folder)).to_vec();
-        let unpacked = |tool: &&str| folders.iter().any(|folder| folder.join(tool).exists());
+        let unpacked =
+            |tool: &&str| there(tool) || folders.iter().any(|folder| folder.join(tool).exists());
         if !self.tools.iter().all(unpacked) {
             self.unpack(&tree)?;
         }
