@@ -23,14 +23,12 @@ pub(crate) enum Site {
 
 impl Site {
     pub(crate) fn with_forwarder() -> Self {
-        let testbed = Testbed::start(&layout(), "--routes kernel").unwrap();
-        own_link_local_addresses(&testbed.lab);
+        let testbed = Testbed::on(lab(), "--iface eth0,eth1,eth2 --routes kernel").unwrap();
         Self::Forwarder(Box::new(testbed))
     }
 
     pub(crate) fn linux_alone() -> Self {
-        let lab = layout().build().unwrap();
-        own_link_local_addresses(&lab);
+        let lab = lab();
         let wires = lab.hosts.iter().map(|host| host.wire("eth0").unwrap()).collect();
         Self::Linux { wires, lab }
     }
@@ -99,6 +97,16 @@ impl Site {
 /// A at link 0, B and C at links 1 and 2, all of whose addresses are known.
 fn layout() -> Layout {
     Lab::router().links(3).static_neighbours()
+}
+
+fn lab() -> Lab {
+    let lab = layout().build().unwrap();
+    own_link_local_addresses(&lab);
+    // The flows differ by their ports alone.
+    for family in ["ipv4", "ipv6"] {
+        lab.router.sysctl(&format!("{family}/fib_multipath_hash_policy"), "1").unwrap();
+    }
+    lab
 }
 
 /// The lab's hosts all have the same. FRR takes next hops for one if their addresses are equal,
