@@ -4,6 +4,7 @@ mod audit;
 mod linux;
 mod probes;
 pub mod run;
+mod told;
 
 use std::net::IpAddr;
 
